@@ -1,0 +1,87 @@
+//! What memory is used and kept: plain data.
+
+use serde::Serialize;
+
+/// Sums over reservations and pages. All sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryUsage {
+    /// Reservations that live.
+    pub number_allocs: u64,
+    /// What they asked for.
+    pub bytes_in_use: u64,
+    /// What alignment added.
+    pub bytes_padding: u64,
+    /// What the pages take from the device.
+    pub bytes_reserved: u64,
+}
+
+impl MemoryUsage {
+    /// The sum of both.
+    #[must_use]
+    pub fn combine(&self, other: Self) -> Self {
+        Self {
+            number_allocs: self.number_allocs + other.number_allocs,
+            bytes_in_use: self.bytes_in_use + other.bytes_in_use,
+            bytes_padding: self.bytes_padding + other.bytes_padding,
+            bytes_reserved: self.bytes_reserved + other.bytes_reserved,
+        }
+    }
+}
+
+/// What kind of pool it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum MemoryPoolKind {
+    /// Slices of pages.
+    Sliced {
+        /// Bytes of a page.
+        page_size: u64,
+        /// The largest reservation.
+        max_slice_size: u64,
+    },
+    /// A page for each reservation.
+    Exclusive {
+        /// The largest reservation.
+        max_alloc_size: u64,
+    },
+    /// A device allocation for each reservation.
+    Direct,
+    /// Exact-fit slices that no sweep takes.
+    Persistent,
+}
+
+/// One pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemoryPoolReport {
+    /// Its kind and shape.
+    pub kind: MemoryPoolKind,
+    /// What the stream has in it; `bytes_reserved` is all of its pages.
+    pub usage: MemoryUsage,
+    /// Pages.
+    pub pages: u64,
+    /// The most pages at once since the pool was installed.
+    pub pages_peak: u64,
+    /// Pages that a dry run counts and no device memory backs.
+    pub pages_unmapped: u64,
+    /// The most bytes in use, padding included, at once since the pool was installed.
+    pub bytes_peak: u64,
+    /// The largest reservation since the pool was installed.
+    pub largest_alloc: u64,
+}
+
+/// The pools of a stream, in the order in which a reservation tries them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemoryReport {
+    /// The dynamic pools.
+    pub dynamic: Vec<MemoryPoolReport>,
+    /// The persistent pool.
+    pub persistent: MemoryPoolReport,
+    /// Memory beside the pools, such as staging, by name.
+    pub auxiliary: Vec<(String, MemoryUsage)>,
+}
+
+impl MemoryReport {
+    /// The sum of the dynamic pools and the persistent one.
+    pub fn usage(&self) -> MemoryUsage {
+        self.dynamic.iter().fold(self.persistent.usage.clone(), |sum, pool| sum.combine(pool.usage.clone()))
+    }
+}

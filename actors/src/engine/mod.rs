@@ -1,0 +1,3 @@
+//! The pure engine.
+pub mod command;
+pub mod memory;

@@ -1,0 +1,72 @@
+//! Names of devices, services, streams and buffers.
+
+use std::any::TypeId;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Names one device of a process.
+///
+/// The registry keeps at most one running actor for each id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId {
+    /// The family of devices, chosen by the runtime that lists them.
+    pub type_id: u16,
+    /// The place within the family.
+    pub index_id: u16,
+}
+
+impl DeviceId {
+    /// The device `index_id` of the family `type_id`.
+    pub const fn new(type_id: u16, index_id: u16) -> Self {
+        Self { type_id, index_id }
+    }
+}
+
+/// What a client reaches: a device, and the type of the server that drives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServiceId {
+    /// The device.
+    pub device: DeviceId,
+    /// The type of the server.
+    pub service: TypeId,
+}
+
+/// A client's order of work on one device.
+///
+/// The id belongs to the client value: a task keeps its order when it moves to another thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// Where each client starts.
+    pub const DEFAULT: Self = Self(0);
+
+    /// An id that this process has not given out before.
+    pub fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Names one reservation of device memory. Minted by the client, so that `empty` needs no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u64);
+
+impl BufferId {
+    /// An id that this process has not given out before.
+    pub fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Tells one run of an actor from the next on the same device, so that old handles are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ActorId(pub u64);
+
+impl ActorId {
+    /// An id that this process has not given out before.
+    pub fn fresh() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}

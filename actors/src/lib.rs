@@ -1,0 +1,18 @@
+//! The actor runtime of vkactor, without Vulkan.
+
+pub mod bytes;
+pub mod engine;
+pub mod error;
+pub mod handle;
+pub mod id;
+pub mod kernel;
+pub mod mailbox;
+pub mod message;
+pub mod port;
+pub mod profile;
+pub mod properties;
+pub mod reply;
+pub mod tensor;
+pub mod wait;
+pub mod registry;
+pub mod server;

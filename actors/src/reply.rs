@@ -1,0 +1,41 @@
+//! The one answer to a message.
+
+use crate::error::ServerError;
+use std::future::Future;
+use tokio::sync::oneshot;
+
+/// The sending end of an answer. Dropped unanswered, it ends the caller's future with [`ServerError::Closed`].
+#[derive(Debug)]
+pub struct Reply<T>(oneshot::Sender<T>);
+
+/// The receiving end.
+#[derive(Debug)]
+pub struct Answer<T>(oneshot::Receiver<T>);
+
+/// A pair of ends.
+pub fn reply<T>() -> (Reply<T>, Answer<T>) {
+    let (send, receive) = oneshot::channel();
+    (Reply(send), Answer(receive))
+}
+
+impl<T> Reply<T> {
+    /// Answers. That the caller is gone is no error: nobody is left to know.
+    pub fn send(self, value: T) {
+        let _gone = self.0.send(value);
+    }
+
+    /// Whether the caller is gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl<T> Answer<T> {
+    /// Waits for the answer, or for its sender to be dropped.
+    pub fn wait(self) -> impl Future<Output = Result<T, ServerError>> + Send
+    where
+        T: Send,
+    {
+        async move { self.0.await.map_err(|_| ServerError::Closed) }
+    }
+}
