@@ -39,6 +39,17 @@ pub enum Event {
         /// What it takes and the device's pipeline, or why there is none.
         result: Result<(Reflection, Box<dyn Any + Send>), LaunchError>,
     },
+    /// A kernel failed when it ran. Posted before the progress of its submission.
+    Failed {
+        /// The submission.
+        submission: TimelineValue,
+        /// Which of the dispatches of the submission, or of the graph, counted from zero.
+        dispatch: u32,
+        /// The graph whose replay it was in.
+        graph: Option<GraphId>,
+        /// What it said.
+        reason: String,
+    },
     /// The device is gone.
     Lost(String),
     /// Nobody looks at this range of a host page any more.
@@ -230,19 +241,19 @@ pub struct Launch {
     pub buffers: SmallVec<[BufferRange; INLINE_BUFFERS]>,
     /// Its parameters.
     pub info: SmallVec<[u8; INLINE_INFO]>,
-    /// Set where the client knows already that the launch cannot run. Buffers that are not of this device are
-    /// left out of `buffers` then.
+    /// Set where the client knows already that the launch cannot run. A buffer of another device has the id
+    /// [`BufferId::FOREIGN`] in `buffers` then.
     pub refused: Option<Box<ServerError>>,
     /// Whether a place in the budget was taken, to be given back when the launch is done.
     pub budgeted: bool,
 }
 
-/// A kernel in a message.
-pub struct Kernel(pub Box<dyn CubeKernel>);
+/// A kernel in a message; the engine takes it from the first launch of its id.
+pub struct Kernel(pub Option<Box<dyn CubeKernel>>);
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({})", self.0.name())
+        write!(f, "Kernel({:?})", self.0.as_ref().map(|k| k.name()))
     }
 }
 

@@ -41,6 +41,9 @@ pub struct Limits {
     pub empty_bindings: bool,
     /// Whether bindings of one launch may overlap where one of them is written.
     pub aliased_bindings: bool,
+    /// Whether a kernel can fail while it runs, which the device tells by
+    /// [`Event::Failed`](crate::message::Event).
+    pub late_failures: bool,
 }
 
 /// What a compiled kernel takes.
