@@ -1,5 +1,6 @@
 //! The actor runtime of vkactor, without Vulkan.
 
+mod actor;
 pub mod bytes;
 pub mod engine;
 pub mod error;

@@ -26,8 +26,12 @@ impl Engine {
         waited: bool,
         out: &mut Outbox,
     ) {
-        if wait.as_ref().is_some_and(Reply::is_abandoned) {
+        if waited && self.buffers.get(buffer).is_none() {
+            // The handle was dropped while the reservation waited for memory.
             return;
+        }
+        if let Err(error) = self.alive() {
+            return self.deny(stream, buffer, size, wait, error);
         }
         let dry = self.memory.is_dry(stream);
         let reserved = match (size, self.shared_in_window(stream, buffer, size)) {
@@ -37,7 +41,7 @@ impl Engine {
         };
         match reserved {
             Ok(slice) => {
-                self.buffers.insert(buffer, slice, size, stream);
+                self.buffers.place(buffer, slice, size, stream);
                 if dry && slice.is_some() {
                     self.buffers.unback(buffer);
                 } else if let Some(slice) = slice
@@ -50,9 +54,19 @@ impl Engine {
                 }
             }
             Err(shortage) => {
+                self.buffers.place(buffer, None, size, stream);
                 let body = Body::Reserve { buffer, size, wait };
                 self.short(Envelope { lease, stream, body }, shortage, waited, out);
             }
+        }
+    }
+
+    /// A reservation fails: its buffer carries the failure for as long as it lives.
+    fn deny(&mut self, stream: StreamId, buffer: BufferId, size: u64, wait: Wait, error: ServerError) {
+        self.buffers.place(buffer, None, size, stream);
+        self.buffers.fail(&BufferRange { buffer, offset: 0, size }, error.clone());
+        if let Some(reply) = wait {
+            reply.send(Err(error));
         }
     }
 
@@ -142,12 +156,7 @@ impl Engine {
                 self.hungry.push_back(Envelope { lease, stream, body });
             }
             Body::Reserve { buffer, size, wait } => {
-                self.buffers.insert(buffer, None, size, stream);
-                let told = ServerError::from(error);
-                self.buffers.fail(&BufferRange { buffer, offset: 0, size }, told.clone());
-                if let Some(reply) = wait {
-                    reply.send(Err(told));
-                }
+                self.deny(stream, buffer, size, wait, error.into());
             }
             Body::Write { to, budget, .. } => {
                 self.buffers.fail(&to, error.into());
