@@ -49,6 +49,10 @@ pub(crate) struct DeviceActor<D: Device> {
     options: ShellOptions,
     outbox: Outbox,
     actions: VecDeque<Action>,
+    /// The queue's other half: it goes back to the mailbox when the next events are taken.
+    taken: Vec<Event>,
+    /// Taken and not handled yet.
+    events: VecDeque<Event>,
 }
 
 impl<D: Device> DeviceActor<D> {
@@ -70,24 +74,16 @@ impl<D: Device> DeviceActor<D> {
             options,
             outbox: Outbox::default(),
             actions: VecDeque::new(),
+            taken: Vec::new(),
+            events: VecDeque::new(),
         }
     }
 
     /// Runs until the actor is told to stop and everything sent before is done. It waits for events only, never for
     /// the device.
     pub(crate) async fn run(mut self) {
-        let mut events = Vec::new();
-        let mut turn = VecDeque::new();
         loop {
-            self.inbox.take(&mut events);
-            turn.extend(events.drain(..));
-            for _ in 0..EVENTS_PER_TURN {
-                let Some(event) = turn.pop_front() else { break };
-                self.handle(event);
-            }
-            self.look_at_device();
-            let idle = turn.is_empty() && self.inbox.is_empty();
-            self.end_turn(idle);
+            let idle = self.turn();
             if self.engine.is_finished() {
                 return;
             }
@@ -97,15 +93,30 @@ impl<D: Device> DeviceActor<D> {
         }
     }
 
-    /// Handles one event.
-    pub(crate) fn handle(&mut self, event: Event) {
-        self.engine.handle(event, &mut self.outbox);
+    /// One turn: takes what is there, up to a bound, lets the engine decide, and looks at the device. True where
+    /// nothing more is waiting.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.inbox.take(&mut self.taken);
+        self.events.extend(self.taken.drain(..));
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.events.pop_front() else { break };
+            self.handle(event);
+        }
+        self.look_at_device();
+        let idle = self.events.is_empty() && self.inbox.is_empty();
+        self.engine.end_turn(idle, &mut self.outbox);
         self.carry_out();
+        idle
     }
 
-    /// Ends a turn.
-    pub(crate) fn end_turn(&mut self, idle: bool) {
-        self.engine.end_turn(idle, &mut self.outbox);
+    /// The engine, to look at.
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.engine.handle(event, &mut self.outbox);
         self.carry_out();
     }
 
