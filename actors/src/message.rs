@@ -249,13 +249,8 @@ pub struct Launch {
 }
 
 /// A kernel in a message; the engine takes it from the first launch of its id.
+#[derive(Debug)]
 pub struct Kernel(pub Option<Box<dyn CubeKernel>>);
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({:?})", self.0.as_ref().map(|k| k.name()))
-    }
-}
 
 /// Workgroups of a launch.
 #[derive(Debug, Clone, Copy)]

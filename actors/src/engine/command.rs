@@ -142,6 +142,7 @@ impl Commands {
 }
 
 /// What the shell is to do, in order, besides recording commands.
+#[derive(Debug)]
 pub enum Action {
     /// Make a compiled kernel known to the device.
     AddPipeline {
@@ -248,7 +249,7 @@ pub enum SealReply {
 
 /// What one call of the engine asks for. Commands are recorded first, then the actions are done in order;
 /// a submission takes the commands of all calls before it along.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Outbox {
     /// For the device's queue.
     pub commands: Commands,

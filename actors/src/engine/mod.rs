@@ -48,6 +48,8 @@ const BATCH_COMMANDS: usize = 256;
 const FIRST_BATCH_COMMANDS: usize = 16;
 /// Submissions in flight before a batch waits to become full.
 const SUBMISSIONS_AHEAD: usize = 2;
+/// Turns between two looks for pages whose period is over: a look is a pass over all pages.
+const TURNS_PER_SWEEP: u32 = 64;
 /// Streams that are remembered though nothing is open on them.
 const IDLE_STREAMS_MAX: usize = 1024;
 /// How long the device may make no progress before it counts as lost: longer than any kernel that a desktop's
@@ -78,6 +80,7 @@ struct Stream {
 }
 
 /// The state of one device.
+#[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
     memory: MemoryManager,
@@ -107,6 +110,7 @@ pub struct Engine {
     lost: Option<String>,
     scratch: launch::Scratch,
     freed: Vec<PageId>,
+    turns: u32,
 }
 
 impl Engine {
@@ -140,6 +144,7 @@ impl Engine {
             lost: None,
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
+            turns: 0,
         }
     }
 
@@ -198,6 +203,10 @@ impl Engine {
         } else {
             self.make_room(out);
         }
+        self.turns = self.turns.wrapping_add(1);
+        if idle && self.turns.is_multiple_of(TURNS_PER_SWEEP) {
+            self.sweep(false, out);
+        }
         self.clear_for_lease(out);
     }
 
@@ -219,7 +228,7 @@ impl Engine {
     }
 
     /// Live reservations, host and device bytes in use, graphs, and held messages: all are zero when all is gone.
-    pub fn counts(&self) -> [u64; 4] {
+    pub fn counts(&mut self) -> [u64; 4] {
         let auxiliary = self.memory.report(StreamId::DEFAULT).auxiliary;
         let host: u64 = auxiliary.iter().map(|(_, usage)| usage.bytes_in_use).sum();
         [

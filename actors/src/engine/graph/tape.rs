@@ -102,11 +102,6 @@ impl Tape {
         }
         inputs
     }
-
-    /// What a replay writes.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = Span> {
-        self.steps.iter().flat_map(|step| step.accesses.iter().filter(|a| a.write).map(|a| a.span))
-    }
 }
 
 /// For each byte, the levels of its last write and of the reads since.
