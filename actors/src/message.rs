@@ -39,6 +39,18 @@ pub enum Event {
         /// What it takes and the device's pipeline, or why there is none.
         result: Result<(Reflection, Box<dyn Any + Send>), LaunchError>,
     },
+    /// One dispatch broke off half-way; the rest of its submission goes on.
+    Failed {
+        /// The submission that ran it.
+        submission: TimelineValue,
+        /// The recording that it is part of, if it ran as a replay.
+        graph: Option<GraphId>,
+        /// Which dispatch: its place among those of the recording, or else among those that were recorded for the
+        /// submission itself, from zero.
+        dispatch: u32,
+        /// What happened.
+        reason: String,
+    },
     /// The device is gone.
     Lost(String),
     /// Nobody looks at this range of a host page any more.
