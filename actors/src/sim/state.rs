@@ -113,17 +113,23 @@ impl State {
     }
 
     pub(super) fn free_page(&mut self, id: PageId) {
-        let named = |commands: &Commands| commands.list.iter().any(|c| self.names(commands, c, id));
-        let pending = self.scheduler.pending().find(|work| work.accesses.iter().any(|(span, _)| span.page == id));
         if self.lost.is_none() {
-            assert!(pending.is_none(), "{id:?} is freed, and named by {pending:?}");
+            self.assert_unnamed(id);
         }
-        assert!(!self.recorded.iter().any(|batch| named(batch)), "{id:?} is freed, and named by what was recorded");
-        let graph = self.graphs.iter().find(|(_, tape)| named(tape)).map(|(graph, _)| graph);
-        assert!(graph.is_none(), "{id:?} is freed, and named by {graph:?}");
         self.counters.bytes -= self.store.remove(id).bytes();
         self.counters.pages -= 1;
         self.kinds.remove(&id);
+    }
+
+    /// V3: nothing that is to run names the page.
+    fn assert_unnamed(&self, id: PageId) {
+        let touches = |accesses: &[(Span, BufferAccess)]| accesses.iter().any(|(span, _)| span.page == id);
+        let pending = self.scheduler.pending().find(|work| touches(&work.accesses)).map(|work| work.command);
+        assert!(pending.is_none(), "{id:?} is freed, and named by {pending:?}");
+        let named = |commands: &Commands| commands.list.iter().any(|c| touches(&self.accesses(commands, c)));
+        assert!(!self.recorded.iter().any(|batch| named(batch)), "{id:?} is freed, and named by what was recorded");
+        let graph = self.graphs.iter().find(|(_, tape)| named(tape)).map(|(graph, _)| graph);
+        assert!(graph.is_none(), "{id:?} is freed, and named by {graph:?}");
     }
 
     pub(super) fn write_page(&mut self, to: Span, bytes: &[u8]) {
@@ -141,7 +147,7 @@ impl State {
     /// V4: the host keeps off what pending work touches.
     fn assert_host_may_touch(&self, at: Span, writes: bool) {
         let meets = |(span, access): &(Span, BufferAccess)| (writes || access.writes()) && overlap(span, &at);
-        let pending = self.scheduler.pending().find(|work| work.accesses.iter().any(meets));
+        let pending = self.scheduler.pending().find(|work| work.accesses.iter().any(meets)).map(|work| work.command);
         assert!(pending.is_none() || self.lost.is_some(), "the host touches {at:?}, as does {pending:?}");
     }
 
@@ -171,7 +177,7 @@ impl State {
     }
 
     pub(super) fn drop_graph(&mut self, id: GraphId) {
-        let pending = self.scheduler.pending().find(|work| work.graph == Some(id));
+        let pending = self.scheduler.pending().find(|work| work.graph == Some(id)).map(|work| work.command);
         assert!(pending.is_none() || self.lost.is_some(), "{id:?} is dropped, and {pending:?} is pending");
         assert!(self.graphs.remove(&id).is_some(), "{id:?} is dropped and not known");
         self.counters.graphs -= 1;
@@ -273,10 +279,6 @@ impl State {
             }
             Command::Zero(at) => vec![(*at, BufferAccess::Write)],
         }
-    }
-
-    fn names(&self, commands: &Commands, command: &Command, page: PageId) -> bool {
-        self.accesses(commands, command).iter().any(|(span, _)| span.page == page)
     }
 
     // ------------------------------------------------------------------------------- progress

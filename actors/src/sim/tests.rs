@@ -7,6 +7,7 @@ use crate::kernel::BufferAccess::{self, Read, ReadWrite, Write};
 use crate::kernel::{CubeKernel, HostKernel};
 use crate::mailbox::{Inbox, mailbox};
 use crate::port::Compiler;
+use proptest::prelude::*;
 use std::any::TypeId;
 use std::collections::HashSet;
 
@@ -294,6 +295,59 @@ fn one_buffer_may_be_read_twice() {
     assert_eq!(rig.control.conflicts(), [], "a command does not conflict with itself");
 }
 
+/// `target = target * 3 + source + 1`, so that every order gives another result.
+#[derive(Debug, Clone, Copy)]
+struct Mix {
+    source: u64,
+    target: u64,
+    submit: bool,
+}
+
+impl Mix {
+    fn accesses(self) -> [(Span, BufferAccess); 2] {
+        [(byte(self.source), Read), (byte(self.target), ReadWrite)]
+    }
+}
+
+fn mixes() -> impl Strategy<Value = Vec<Mix>> {
+    let mix = (0..6u64, 0..5u64, any::<bool>()).prop_map(|(source, step, submit)| {
+        let target = (source + 1 + step) % 6;
+        Mix { source, target, submit }
+    });
+    proptest::collection::vec(mix, 1..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn barriers_between_conflicts_give_the_bytes_of_the_order_of_recording(program in mixes(), seed in any::<u64>()) {
+        let mut rig = Rig::new(seed);
+        let mix = rig.kernel(&[Read, ReadWrite], |_, buffers, _| {
+            buffers[1][0] = buffers[1][0].wrapping_mul(3).wrapping_add(buffers[0][0]).wrapping_add(1);
+        });
+        let (mut expected, mut checker) = ([0u8; 6], OrderChecker::new());
+        for (index, step) in program.iter().enumerate() {
+            let (source, target) = (expected[step.source as usize], &mut expected[step.target as usize]);
+            *target = target.wrapping_mul(3).wrapping_add(source).wrapping_add(1);
+            let before = checker.conflicts().len();
+            checker.command(&step.accesses());
+            if checker.conflicts().len() > before {
+                rig.barrier();
+                checker.barrier();
+                checker.command(&step.accesses());
+            }
+            rig.dispatch(mix, &step.accesses().map(|(span, _)| span), &[]);
+            if step.submit || index + 1 == program.len() {
+                rig.submit();
+            }
+        }
+        rig.control.run();
+        prop_assert_eq!(rig.control.bytes(span(0, 0, 6)), expected);
+        prop_assert_eq!(rig.control.conflicts(), []);
+    }
+}
+
 // ------------------------------------------------------------------------------------ faults
 
 #[test]
@@ -359,7 +413,7 @@ fn a_device_is_lost_after_commands() {
     assert_eq!(rig.control.counters().commands, done + 3);
     assert!(matches!(rig.device.reached(), Err(DeviceError::Lost(_))));
     (0..3).for_each(|page| rig.device.free_page(PageId(page)));
-    assert_eq!(rig.control.counters().pages, 0, "memory is freed though work is pending");
+    assert_eq!(rig.control.counters().pages, 0, "memory of a lost device is freed though work is pending");
 }
 
 #[test]
