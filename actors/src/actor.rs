@@ -46,6 +46,7 @@ pub(crate) struct DeviceActor<D: Device> {
     inbox: Inbox,
     compiler: Arc<D::Compiler>,
     target: Arc<TargetProperties>,
+    late_failures: bool,
     options: ShellOptions,
     outbox: Outbox,
     actions: VecDeque<Action>,
@@ -64,6 +65,7 @@ impl<D: Device> DeviceActor<D> {
         engine: EngineOptions,
         options: ShellOptions,
     ) -> Self {
+        let late_failures = engine.limits.late_failures;
         device.start(inbox.mailbox().clone());
         Self {
             engine: Engine::new(engine),
@@ -71,6 +73,7 @@ impl<D: Device> DeviceActor<D> {
             device,
             inbox,
             target,
+            late_failures,
             options,
             outbox: Outbox::default(),
             actions: VecDeque::new(),
@@ -124,6 +127,11 @@ impl<D: Device> DeviceActor<D> {
     fn look_at_device(&mut self) -> bool {
         let Some(awaited) = self.engine.awaited() else { return false };
         match self.device.reached() {
+            Ok(value) if value >= awaited && self.late_failures => {
+                // What failed was posted before the value was reached: it comes before the readers are answered.
+                self.inbox.mailbox().post(Event::Progress(value));
+                true
+            }
             Ok(value) if value >= awaited => {
                 self.handle(Event::Progress(value));
                 true
