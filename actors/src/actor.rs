@@ -1,7 +1,7 @@
 //! The actor of one device: takes events, lets the engine decide, and carries out what it says.
 
 use crate::bytes::Bytes;
-use crate::engine::command::{Action, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
+use crate::engine::command::{Action, Commands, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
 use crate::engine::memory::MemoryReport;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{IoError, LaunchError, ProfileError, ServerError};
@@ -114,8 +114,8 @@ impl<D: Device> DeviceActor<D> {
 
     /// The engine, to look at.
     #[cfg(test)]
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     fn handle(&mut self, event: Event) {
@@ -228,21 +228,21 @@ impl<D: Device> DeviceActor<D> {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),
             },
-            Action::Submit { value } => self.submit(value),
+            Action::Submit { value, commands } => self.submit(value, commands),
             Action::Ticks { start, end, reply } => reply.send(self.ticks(start, end)),
         }
     }
 
-    fn submit(&mut self, value: TimelineValue) {
+    fn submit(&mut self, value: TimelineValue, mut commands: Commands) {
         if self.is_alive() {
-            let commands = &self.outbox.commands;
             tracing::trace!(value = value.0, commands = commands.list.len(), "submission");
-            let submitted = self.device.record(commands).and_then(|()| self.device.submit(value));
+            let submitted = self.device.record(&commands).and_then(|()| self.device.submit(value));
             if let Err(error) = submitted {
                 self.lose(&error);
             }
         }
-        self.outbox.commands.clear();
+        commands.clear();
+        self.outbox.spare.push(commands);
     }
 
     fn is_alive(&self) -> bool {

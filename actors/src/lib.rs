@@ -17,6 +17,8 @@ pub mod reply;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod tensor;
+#[cfg(test)]
+mod tests;
 pub mod wait;
 pub mod registry;
 pub mod server;

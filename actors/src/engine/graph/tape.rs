@@ -134,6 +134,8 @@ impl LevelMap {
             }
         }
         for access in accesses {
+            // Once more: the fill of an access before this one may reach over its ends.
+            self.split(access.span);
             self.fill(access.span);
             for (_, levels) in self.ranges.range_mut(keys(access.span)) {
                 if access.write {
