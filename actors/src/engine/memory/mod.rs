@@ -153,7 +153,6 @@ impl MemoryManager {
         if size > limit {
             return Err(Shortage::Failed(IoError::BufferTooBig { size, limit }));
         }
-        self.clock += 1;
         // Both are multiples of the alignment, so the padded size is within the limit too.
         let padded = size.next_multiple_of(self.limits.alignment);
         let stream = self.stream(stream);
@@ -171,6 +170,7 @@ impl MemoryManager {
             self.forget_refusals();
         }
         let (at, place) = found?;
+        self.clock += 1;
         self.account(stream, at).add(size, padded);
         self.live.add(size, padded);
         let id = self.new_slice(Live { at, range: place.range, stream, size, padded });
