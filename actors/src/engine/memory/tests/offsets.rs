@@ -125,3 +125,21 @@ fn the_tightest_range_is_taken() {
 
     assert_eq!(found.map(|range| offsets.offset(range)), Some(512 + 16 + 256 + 16));
 }
+
+#[test]
+fn a_range_behind_many_that_are_a_little_small_is_found() {
+    let mut offsets = Offsets::new();
+    let whole = offsets.add_page(0, 64 << 10);
+    offsets.open(whole, 16, Backing::Backed);
+    let sizes = [1120].into_iter().chain([1024; 40]).flat_map(|size| [size, 16]);
+    let taken: Vec<RangeId> = sizes.filter_map(|size| offsets.allocate(size, Backing::Backed)).collect();
+    while offsets.allocate(2048, Backing::Backed).is_some() {}
+    while offsets.allocate(1104, Backing::Backed).is_some() {}
+    for &range in taken.iter().step_by(2) {
+        offsets.free(range, Backing::Backed);
+    }
+
+    let found = offsets.allocate(1104, Backing::Backed);
+
+    assert_eq!(found.map(|range| offsets.offset(range)), Some(16));
+}

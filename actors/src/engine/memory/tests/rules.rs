@@ -333,6 +333,23 @@ fn a_page_of_a_dry_run_that_is_refused_stays_without_memory() {
     assert_eq!(model.manager.ledger.reserved(), MIB);
 }
 
+#[test]
+fn a_page_whose_memory_is_asked_for_is_not_asked_for_twice_and_not_swept() {
+    let mut manager = MemoryManager::new(SMALL);
+    manager.dry_run(ONE, true);
+    let slice = manager.reserve(ONE, 2 * MIB).expect("a dry run asks for nothing");
+    manager.dry_run(ONE, false);
+    manager.release(slice.id);
+    let Err(Shortage::Page { page, .. }) = manager.reserve(ONE, 2 * MIB) else { panic!("it has no memory") };
+
+    let Err(Shortage::Page { page: other, .. }) = manager.reserve(ONE, 2 * MIB) else { panic!("it has no memory") };
+    manager.sweep(true, &mut Vec::new());
+    manager.page_granted(page);
+
+    assert!(page == slice.span.page && other != page);
+    assert_eq!(manager.reserve(ONE, 2 * MIB).expect("room").span.page, page);
+}
+
 // ------------------------------------------------------------------------- layouts, streams, plans
 
 #[test]
