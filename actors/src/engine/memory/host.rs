@@ -42,7 +42,6 @@ impl HostPools {
     }
 
     pub(super) fn reserve(&mut self, ledger: &mut Ledger, kind: PageKind, size: u64) -> Result<Span, Miss> {
-        self.clock += 1;
         let padded = size.checked_next_multiple_of(self.alignment).ok_or(Miss::Short)?;
         let direction = direction(kind);
         let is_shared = size <= self.pools[2 * direction].shape.size_max;
@@ -53,6 +52,7 @@ impl HostPools {
             pool.forget_refusal();
         }
         let place = found?;
+        self.clock += 1;
         self.accounts[direction].add(size, padded);
         self.live.insert((place.page, place.offset), Live { pool: at, range: place.range, size, padded });
         Ok(Span { page: place.page, offset: place.offset, size })

@@ -147,13 +147,15 @@ impl MemoryManager {
     /// # Errors
     /// [`Shortage::Page`] asks for a page, to be answered before the same reservation is tried again;
     /// [`Shortage::Failed`] says that the pools as they are cannot give it, or never could.
+    ///
+    /// # Panics
+    /// When `size` is zero.
     pub fn reserve(&mut self, stream: StreamId, size: u64) -> Result<Slice, Shortage> {
         assert!(size > 0, "a reservation of no bytes");
         let limit = self.limits.page_bytes_max;
         if size > limit {
             return Err(Shortage::Failed(IoError::BufferTooBig { size, limit }));
         }
-        self.clock += 1;
         // Both are multiples of the alignment, so the padded size is within the limit too.
         let padded = size.next_multiple_of(self.limits.alignment);
         let stream = self.stream(stream);
@@ -171,6 +173,7 @@ impl MemoryManager {
             self.forget_refusals();
         }
         let (at, place) = found?;
+        self.clock += 1;
         self.account(stream, at).add(size, padded);
         self.live.add(size, padded);
         let id = self.new_slice(Live { at, range: place.range, stream, size, padded });
@@ -203,7 +206,10 @@ impl MemoryManager {
     /// Reserves host memory. `kind` is `Upload` or `Readback`.
     ///
     /// # Errors
-    /// As for [`MemoryManager::reserve`].
+    /// As for [`MemoryManager::reserve`]; the budget of an `OutOfMemory` is what the host pages take already.
+    ///
+    /// # Panics
+    /// When `size` is zero.
     pub fn reserve_host(&mut self, kind: PageKind, size: u64) -> Result<Span, Shortage> {
         assert!(size > 0, "a reservation of no bytes");
         self.host.reserve(&mut self.ledger, kind, size).map_err(|miss| match miss {
@@ -247,7 +253,8 @@ impl MemoryManager {
     }
 
     /// Takes empty pages out of the pools, to be freed: those whose period is over, or with `all` every one.
-    /// They count as reserved until `page_freed`. Pages that only a dry run counted are forgotten.
+    /// They count as reserved until `page_freed`, in [`MemoryManager::usage`] and for the budget, but are in no
+    /// report. Pages that only a dry run counted are forgotten. Cheap when there is nothing to do.
     pub fn sweep(&mut self, all: bool, freed: &mut Vec<PageId>) {
         let Self { arenas, default_arena, persistent, host, ledger, swept, clock, .. } = self;
         for (index, entry) in arenas.iter_mut().enumerate() {
@@ -326,7 +333,9 @@ impl MemoryManager {
         Ok(())
     }
 
-    /// The pools of one stream. From now on it keeps the layout that they have.
+    /// The pools of one stream: reservations and peaks are its own, pages those of all streams that share its pools.
+    /// A stream that is not known gets the layout that was installed last; one that has nothing may be forgotten,
+    /// its peaks too, when there are thousands.
     pub fn report(&mut self, stream: StreamId) -> MemoryReport {
         let stream = self.stream(stream);
         let record = self.streams.get(stream);

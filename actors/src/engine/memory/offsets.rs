@@ -320,8 +320,9 @@ const END: u32 = u32::MAX;
 /// One more than the class of the largest u64, rounded up to whole words.
 const CLASSES: usize = 512;
 
-/// How many ranges of a class a search looks at: eight cost some 10 ns and find nearly all exact fits.
-const WALK: usize = 8;
+/// How many ranges of a class a search looks at. Sixteen hold 100 000 small slices in 1.15 times their size,
+/// eight in 1.2, all in 1.1; each costs a nanosecond, or a cache miss where there are many.
+const WALK: usize = 16;
 
 const BLANK: Range =
     Range { offset: 0, size: 0, page: 0, left: END, right: END, before: END, behind: END, state: Use::None };

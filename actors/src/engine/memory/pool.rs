@@ -62,6 +62,7 @@ pub(super) struct Pool {
     /// Empty pages without.
     empty_unmapped: Vec<Empty>,
     empty_bytes: u64,
+    next_rank: u64,
     /// When the first empty page has been so for the period of the layout.
     due: u64,
     refused: Refused,
@@ -114,7 +115,10 @@ enum PageState {
 struct Empty {
     bytes: u64,
     slot: u32,
+    /// The reservations so far when it became empty.
     since: u64,
+    /// The pages of the pool that became empty before.
+    rank: u64,
 }
 
 /// How far the device went along with the request that is being made.
@@ -147,6 +151,7 @@ impl Pool {
             empty: Vec::new(),
             empty_unmapped: Vec::new(),
             empty_bytes: 0,
+            next_rank: 0,
             due: u64::MAX,
             refused: Refused::No,
             recent: Recent::default(),
@@ -385,7 +390,9 @@ impl Pool {
 
     fn keep_empty(&mut self, slot: u32, now: u64) {
         let page = &self.pages[slot as usize];
-        let (empty, backing) = (Empty { bytes: page.bytes, slot, since: now }, page.backing());
+        let empty = Empty { bytes: page.bytes, slot, since: now, rank: self.next_rank };
+        let backing = page.backing();
+        self.next_rank += 1;
         if backing == Backing::Backed {
             self.empty_bytes += empty.bytes;
         }
@@ -460,7 +467,7 @@ impl Pool {
     /// The empty page that has been so for longest, of those with `bytes_max` at most.
     fn oldest_empty_within(&self, bytes_max: u64) -> Option<usize> {
         let small = self.empty.iter().enumerate().filter(|(_, empty)| empty.bytes <= bytes_max);
-        small.min_by_key(|(_, empty)| empty.since).map(|(at, _)| at)
+        small.min_by_key(|(_, empty)| empty.rank).map(|(at, _)| at)
     }
 
     /// Takes an empty page out of the pool.

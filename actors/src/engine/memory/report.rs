@@ -99,17 +99,17 @@ impl MemoryReport {
 }
 
 impl MemoryPoolReport {
-    /// Pages for the peak: one, or as few as the largest page of the pool allows.
+    /// Pages for the peak: one, or as few as the largest page of the pool allows. Sizes need not be aligned: a pool
+    /// rounds its pages up.
     fn planned(&self) -> MemoryPoolConfig {
-        let largest = self.largest_alloc.next_multiple_of(PLAN_GRANULE).min(self.bytes_peak);
         let (page_max, slice_max) = match self.kind {
             MemoryPoolKind::Sliced { page_size, max_slice_size } => (page_size, max_slice_size),
             MemoryPoolKind::Exclusive { max_alloc_size } => (max_alloc_size, max_alloc_size),
-            MemoryPoolKind::Direct | MemoryPoolKind::Persistent => (largest, u64::MAX),
+            MemoryPoolKind::Direct | MemoryPoolKind::Persistent => (self.largest_alloc.max(PAGE_BYTES_SAFE), u64::MAX),
         };
-        let count = self.bytes_peak.div_ceil(page_max.max(1));
-        let even = self.bytes_peak.div_ceil(count).next_multiple_of(PLAN_GRANULE).min(self.bytes_peak);
-        let page_size = even.max(largest);
+        let count = self.bytes_peak.div_ceil(page_max);
+        let page_size = self.bytes_peak.div_ceil(count).max(self.largest_alloc);
+        // Rounding down leaves less than a page to the pool behind, which takes exactly what is needed.
         let count = self.bytes_peak / page_size;
         MemoryPoolConfig::Sliced {
             page_size,
@@ -120,8 +120,8 @@ impl MemoryPoolReport {
     }
 }
 
-/// No device aligns slices to more (Vulkan 1.3, required limits: `minStorageBufferOffsetAlignment`).
-const PLAN_GRANULE: u64 = 256;
+/// A page that every device can have, where a report does not tell the largest.
+const PAGE_BYTES_SAFE: u64 = 1 << 20;
 
 /// Of a plan's peak, the part that may lie idle beside its pages.
 const PLAN_SLACK_PART: u64 = 32;

@@ -1,5 +1,8 @@
 //! Random programs against a model that knows every slice and every page.
 
+mod offsets;
+mod rules;
+
 use super::*;
 use crate::error::IoError;
 use proptest::prelude::*;
