@@ -36,7 +36,8 @@ mod spirv;
 mod tests;
 mod wgsl;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::any::Any;
+use std::thread;
 
 use vkactor_actors::error::LaunchError;
 use vkactor_actors::kernel::{BufferAccess, KernelOptions, KernelSource};
@@ -45,6 +46,16 @@ use vkactor_actors::port::{unsupported, wrong_source};
 /// Largest parameter block of a WGSL kernel: naga keeps a 64-bit mask of the words of the block, and its arithmetic
 /// overflows past it.
 pub(crate) const IMMEDIATE_BYTES_MAX: u32 = 256;
+
+/// Longest WGSL module, so that the stack for it stays within what machines have of address space.
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+
+/// Stack for any module.
+const STACK_BYTES_MIN: usize = 8 << 20;
+
+/// Stack for each byte of a module. The worst found, a chain of `else if`s, took 3.9 KiB with naga 30 unoptimized, and
+/// a chain of sums 0.4 KiB with optimization.
+const STACK_BYTES_PER_SOURCE_BYTE: usize = if cfg!(debug_assertions) { 4096 } else { 512 };
 
 /// What a kernel is translated for.
 #[derive(Debug, Clone)]
@@ -130,18 +141,41 @@ pub(crate) fn translate(
     options: &KernelOptions,
     target: &ShaderTarget,
 ) -> Result<Shader, LaunchError> {
-    // The compiler's own promise not to panic holds for valid modules only, and a kernel is input. Nothing is shared
-    // with the closure that a panic could leave half done.
-    let translated = catch_unwind(AssertUnwindSafe(|| match source {
-        KernelSource::Wgsl { code, entry } => wgsl::translate(kernel, &code, &entry, options, target),
+    match source {
+        KernelSource::Wgsl { code, entry } => {
+            contained(kernel, code.len(), || wgsl::translate(kernel, &code, &entry, options, target))
+        }
         KernelSource::Spirv { words, entry } => spirv::translate(kernel, &words, &entry, options, target),
         KernelSource::Host(_) => Err(unsupported(kernel, "host closures; they run on the `Host` server")),
         _ => Err(unsupported(kernel, "this kind of kernel source")),
-    }));
-    translated.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(wrong_source(kernel, format!("the compiler gave up: {}", said.unwrap_or("no reason given"))))
+    }
+}
+
+/// Runs naga on `source_bytes` of text where neither a panic nor deep nesting can hurt the process.
+///
+/// naga recurses over expressions and statements, and an overflowing stack aborts: with naga unoptimized, a chain of
+/// sixty `else if`s is too much for the two megabytes of a pool's thread. So it gets a thread whose stack fits the
+/// text; pages of it that are not touched cost nothing.
+fn contained(
+    kernel: &str,
+    source_bytes: usize,
+    translate: impl FnOnce() -> Result<Shader, LaunchError> + Send,
+) -> Result<Shader, LaunchError> {
+    if source_bytes > SOURCE_BYTES_MAX {
+        let reason = format!("{source_bytes} bytes of WGSL, and {SOURCE_BYTES_MAX} is the most that is taken");
+        return Err(wrong_source(kernel, reason));
+    }
+    let stack = STACK_BYTES_MIN + source_bytes * STACK_BYTES_PER_SOURCE_BYTE;
+    let builder = thread::Builder::new().name("vkactor-wgsl".to_owned()).stack_size(stack);
+    thread::scope(|scope| match builder.spawn_scoped(scope, translate) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| Err(wrong_source(kernel, gave_up(&*panic)))),
+        Err(_) => Err(LaunchError::OutOfMemory { kernel: kernel.to_owned() }),
     })
+}
+
+fn gave_up(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    format!("the compiler gave up: {}", said.unwrap_or("no reason given"))
 }
 
 /// The names of `entries`, as the end of a sentence that says that `wanted` is not among them.

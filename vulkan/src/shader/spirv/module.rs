@@ -307,8 +307,8 @@ fn read_function<'a>(stream: &mut Stream<'a>) -> Result<Vec<Instruction<'a>>, Ma
         };
         let fits = match line.op {
             op::LINE | op::NO_LINE => true,
-            op::FUNCTION => false,
             op::FUNCTION_END if !in_block => return Ok(body),
+            op::FUNCTION | op::FUNCTION_END => false,
             op::FUNCTION_PARAMETER => !in_block && body.is_empty(),
             op::LABEL => !std::mem::replace(&mut in_block, true),
             op::BRANCH..=op::UNREACHABLE | op::TERMINATE_INVOCATION => std::mem::replace(&mut in_block, false),
