@@ -174,7 +174,8 @@ fn contained(
 }
 
 fn gave_up(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("the compiler gave up: {}", said.unwrap_or("no reason given"))
 }
 

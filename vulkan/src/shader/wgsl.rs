@@ -6,8 +6,8 @@ use naga::back::PipelineConstants;
 use naga::back::pipeline_constants::{PipelineConstantError, process_overrides};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy, Layouter};
-use naga::valid::{Capabilities, FunctionInfo, GlobalUse, ModuleInfo, ValidationFlags, Validator};
-use naga::{AddressSpace, GlobalVariable, Module, ShaderStage};
+use naga::valid::{Capabilities, FunctionInfo, GlobalUse, ModuleInfo, ValidationError, ValidationFlags, Validator};
+use naga::{AddressSpace, GlobalVariable, Module, ShaderStage, WithSpan};
 use vkactor_actors::error::LaunchError;
 use vkactor_actors::kernel::{BufferAccess, KernelOptions};
 use vkactor_actors::port::{unsupported, wrong_source};
@@ -88,11 +88,8 @@ fn check_early(kernel: &str, module: &Module, entry: &str, target: &ShaderTarget
     Ok(())
 }
 
-fn validate(
-    module: &Module,
-    capabilities: Capabilities,
-) -> Result<ModuleInfo, naga::WithSpan<naga::valid::ValidationError>> {
-    Validator::new(ValidationFlags::all(), capabilities).validate(module)
+fn validate(module: &Module, capabilities: Capabilities) -> Result<ModuleInfo, Box<WithSpan<ValidationError>>> {
+    Validator::new(ValidationFlags::all(), capabilities).validate(module).map_err(Box::new)
 }
 
 /// The values given for the module's `override`s, as naga keys them: by number where there is one.
@@ -169,12 +166,16 @@ fn resolve<'a>(
     };
     let constants = constants.iter().filter(|(key, _)| used(key)).map(|(key, value)| (key.clone(), *value)).collect();
     process_overrides(module, info, None, &constants).map_err(|error| {
-        let given: Vec<String> = constants.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let reason = match error {
             PipelineConstantError::ValidationError(error) => error.emit_to_string(code).trim_end().to_owned(),
             error => error.to_string(),
         };
-        wrong_source(kernel, format!("{reason} (overrides given: {})", given.join(", ")))
+        if constants.is_empty() {
+            return wrong_source(kernel, reason);
+        }
+        // Most of these errors do not say which.
+        let given: Vec<String> = constants.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        wrong_source(kernel, format!("{reason}, with {}", given.join(", ")))
     })
 }
 

@@ -89,7 +89,7 @@ impl Types {
                 self.array(line.id(1)?, length, decorations.of(id, decoration::ARRAY_STRIDE))?
             }
             op::TYPE_RUNTIME_ARRAY => self.array(line.id(1)?, 0, None)?,
-            op::TYPE_STRUCT => self.structure(id, line.ids(1)?, decorations)?,
+            op::TYPE_STRUCT => self.structure(id, line.ids(1)?, decorations),
             op::TYPE_POINTER => {
                 let kind = Kind::Pointer { to: line.id(2)? };
                 Type { kind, explicit: ADDRESS_BYTES, natural: (ADDRESS_BYTES, ADDRESS_BYTES) }
@@ -107,8 +107,9 @@ impl Types {
 
     fn vector(&self, of: Id, count: u32) -> Result<Type, Malformed> {
         let (bytes, _) = self.earlier(of)?.natural;
-        let (size, padded) = (bytes * u64::from(count), bytes * u64::from(if count == 3 { 4 } else { count }));
-        Ok(Type { kind: Kind::Vector { of: bytes }, explicit: size, natural: (size, padded.max(1)) })
+        let size = bytes.saturating_mul(count.into());
+        let alignment = if count == 3 { bytes.saturating_mul(4) } else { size };
+        Ok(Type { kind: Kind::Vector { of: bytes }, explicit: size, natural: (size, alignment.max(1)) })
     }
 
     fn matrix(&self, column: Id, columns: u32) -> Result<Type, Malformed> {
@@ -118,7 +119,7 @@ impl Types {
         };
         let (size, alignment) = column.natural;
         let rows = size.checked_div(of).unwrap_or(0);
-        let natural = (round_up(size, alignment) * u64::from(columns), alignment);
+        let natural = (round_up(size, alignment).saturating_mul(columns.into()), alignment);
         Ok(Type { kind: Kind::Matrix { columns: columns.into(), rows }, explicit: natural.0, natural })
     }
 
@@ -130,12 +131,12 @@ impl Types {
         Ok(Type { kind: Kind::Array, explicit, natural: (tight.saturating_mul(length), alignment) })
     }
 
-    fn structure(&self, id: Id, members: Vec<Id>, decorations: &Decorations<'_>) -> Result<Type, Malformed> {
+    fn structure(&self, id: Id, members: Vec<Id>, decorations: &Decorations<'_>) -> Type {
         let (mut explicit, mut size, mut alignment) = (0, 0u64, 1);
         for (index, member) in (0u32..).zip(&members) {
             // Only a pointer may be declared later than the struct that holds it.
             let (bytes, natural) = match self.0.get(member) {
-                Some(ty) => (self.member_bytes(id, index, ty, decorations), ty.natural),
+                Some(ty) => (member_bytes(id, index, ty, decorations), ty.natural),
                 None => (ADDRESS_BYTES, (ADDRESS_BYTES, ADDRESS_BYTES)),
             };
             let offset = decorations.of_member(id, index, decoration::OFFSET).unwrap_or(0);
@@ -144,19 +145,20 @@ impl Types {
             alignment = natural.1.max(alignment);
         }
         let natural = (round_up(size, alignment), alignment);
-        Ok(Type { kind: Kind::Struct { members }, explicit, natural })
+        Type { kind: Kind::Struct { members }, explicit, natural }
     }
+}
 
-    fn member_bytes(&self, id: Id, index: u32, ty: &Type, decorations: &Decorations<'_>) -> u64 {
-        let Kind::Matrix { columns, rows } = ty.kind else {
-            return ty.explicit;
-        };
-        let Some(stride) = decorations.of_member(id, index, decoration::MATRIX_STRIDE) else {
-            return ty.explicit;
-        };
-        let row_major = decorations.of_member(id, index, decoration::ROW_MAJOR).is_some();
-        u64::from(stride) * if row_major { rows } else { columns }
-    }
+/// Bytes of a member; how far the columns of a matrix lie apart is said where it is a member.
+fn member_bytes(id: Id, index: u32, ty: &Type, decorations: &Decorations<'_>) -> u64 {
+    let Kind::Matrix { columns, rows } = ty.kind else {
+        return ty.explicit;
+    };
+    let Some(stride) = decorations.of_member(id, index, decoration::MATRIX_STRIDE) else {
+        return ty.explicit;
+    };
+    let row_major = decorations.of_member(id, index, decoration::ROW_MAJOR).is_some();
+    u64::from(stride).saturating_mul(if row_major { rows } else { columns })
 }
 
 /// The next multiple of `alignment`; sizes that no device has are all alike.

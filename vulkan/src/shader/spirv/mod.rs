@@ -184,8 +184,8 @@ impl Resources {
             return Err(misplaced(variable, "a buffer without a binding number"));
         };
         let declared = |kind| {
-            let mut indices = 0..members.len() as u32;
-            let all = !members.is_empty() && indices.all(|index| decorations.of_member(ty, index, kind).is_some());
+            let mut indices = (0..).zip(members);
+            let all = !members.is_empty() && indices.all(|(at, _)| decorations.of_member(ty, at, kind).is_some());
             all || decorations.of(variable.id, kind).is_some()
         };
         let buffer = self.buffers.entry(binding).or_default();

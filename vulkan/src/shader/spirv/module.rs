@@ -176,7 +176,8 @@ impl Constants {
         let operation = u16::try_from(line.literal(2).ok()?).ok()?;
         let a = at(3)?;
         let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
-        let signed = |value: u64| i64::from(value as u32 as i32);
+        // Only asked of values of 32 bits.
+        let signed = |value: u64| u32::try_from(value).ok().map(|value| i64::from(value.cast_signed()));
         let value = match operation {
             op::UCONVERT | op::SCONVERT => a,
             op::SNEGATE => a.wrapping_neg(),
@@ -189,7 +190,7 @@ impl Constants {
                     op::ISUB => a.wrapping_sub(b),
                     op::IMUL => a.wrapping_mul(b),
                     op::UDIV => a.checked_div(b)?,
-                    op::SDIV if bits == 32 => signed(a).checked_div(signed(b))?.cast_unsigned(),
+                    op::SDIV if bits == 32 => signed(a)?.checked_div(signed(b)?)?.cast_unsigned(),
                     op::UMOD => a.checked_rem(b)?,
                     op::SHIFT_LEFT_LOGICAL => a.checked_shl(u32::try_from(b).ok()?)?,
                     op::SHIFT_RIGHT_LOGICAL => a.checked_shr(u32::try_from(b).ok()?)?,

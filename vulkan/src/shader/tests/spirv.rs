@@ -178,7 +178,8 @@ fn buffers_parameters_and_constants_are_found() {
 
 #[test]
 fn each_instruction_tells_what_it_does() {
-    let cases: [(&str, fn(&mut Assembly), &[BufferAccess]); 9] = [
+    type Case = (&'static str, fn(&mut Assembly), &'static [BufferAccess]);
+    let cases: [Case; 9] = [
         ("nothing", |_| {}, &[]),
         ("load", |a| _ = a.load(D, 40), &[Read]),
         ("store", |a| _ = a.store(D, 40), &[Write]),
