@@ -154,10 +154,11 @@ impl Constants {
             op::CONSTANT_TRUE | op::SPEC_CONSTANT_TRUE => Some(1),
             op::CONSTANT_FALSE | op::SPEC_CONSTANT_FALSE | op::CONSTANT_NULL => Some(0),
             op::SPEC_CONSTANT_OP => self.evaluate(line, types.bits(ty)),
-            _ => {
+            op::CONSTANT | op::SPEC_CONSTANT => {
                 let high = line.operands.get(3).copied().unwrap_or(0);
                 Some(u64::from(line.literal(2)?) | u64::from(high) << 32)
             }
+            _ => return Ok(()),
         };
         let specialized = decorations.of(id, decoration::SPEC_ID);
         if let Some(spec) = specialized {
