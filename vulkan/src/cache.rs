@@ -6,7 +6,7 @@ use ash::vk;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -135,7 +135,10 @@ fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    // Other processes write this file too, and so may other devices of this one.
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let write = WRITES.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}-{write}.tmp", std::process::id()));
     let write = || {
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(&header(bytes))?;

@@ -62,8 +62,9 @@ fn target(plan: &crate::plan::DevicePlan) -> ShaderTarget {
             i16: features.int16 && features.storage16,
             i8: features.int8 && features.storage8,
             subgroups: limits.subgroups,
-            atomic_float: features.atomic_float && features.atomic_float_add,
+            atomic_float: plan.has_atomic_float(),
             buffer_addresses: features.addresses,
+            zero_workgroup: features.zero_workgroup,
         },
     }
 }

@@ -92,6 +92,8 @@ features! {
     subgroup_control: v13.subgroup_size_control;
     /// Workgroups of whole subgroups.
     full_subgroups: v13.compute_full_subgroups;
+    /// Workgroup memory that starts at zero.
+    zero_workgroup: v13.shader_zero_initialize_workgroup_memory;
     /// Dot products of packed integers.
     integer_dot: v13.shader_integer_dot_product;
     /// Loads and stores of f32 that are atomic.

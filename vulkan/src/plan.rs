@@ -9,8 +9,6 @@ use std::ffi::{CStr, CString};
 use vkactor_actors::port::PageKind;
 use vkactor_actors::properties::MatrixShape;
 
-/// Bytes on which every slice starts at least: the widest load of a kernel.
-const SLICE_ALIGNMENT_MIN: u64 = 16;
 /// Allocations that are left to the driver and to what is not a page.
 const ALLOCATIONS_KEPT: u32 = 16;
 
@@ -184,7 +182,6 @@ impl DevicePlan {
         if extensions.contains(&extensions::PUSH_DESCRIPTOR) {
             limits.binding_count = limits.binding_count.min(limits.pushed_count);
         }
-        limits.storage_alignment = limits.storage_alignment.max(SLICE_ALIGNMENT_MIN);
         Ok(Self {
             family: family as u32,
             timestamp_bits: snapshot.families[family].timestamp_bits,
@@ -200,6 +197,11 @@ impl DevicePlan {
 
     pub(crate) fn has(&self, extension: &CStr) -> bool {
         self.extensions.contains(&extension)
+    }
+
+    /// Whether kernels may load, store and add to f32 in buffers atomically.
+    pub(crate) fn has_atomic_float(&self) -> bool {
+        self.features.atomic_float && self.features.atomic_float_add
     }
 
     /// Whether kernels must check their accesses themselves: plain robust access keeps them inside the page only,

@@ -11,6 +11,8 @@ use vkactor_actors::properties::{
 
 /// Widest load of a kernel, in bits: a vector of four words, on every device that there is.
 const LOAD_WIDTH: u32 = 128;
+/// Bytes on which every slice starts at least: one such load.
+const SLICE_ALIGNMENT_MIN: u64 = LOAD_WIDTH as u64 / 8;
 
 pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DeviceProperties {
     let limits = &plan.limits;
@@ -20,7 +22,7 @@ pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DevicePro
     DeviceProperties {
         features: Features {
             types: types(plan),
-            atomic_float: plan.features.atomic_float_add,
+            atomic_float: plan.has_atomic_float(),
             subgroups: limits.subgroups,
             matrix: if plan.features.matrix { matrix.to_vec() } else { Vec::new() },
             device_transport: false,
@@ -29,7 +31,7 @@ pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DevicePro
         },
         memory: MemoryDeviceProperties {
             max_page_size: plan.memory.page_max,
-            alignment: limits.storage_alignment,
+            alignment: limits.storage_alignment.max(SLICE_ALIGNMENT_MIN),
             total: plan.memory.total,
         },
         hardware: HardwareProperties {

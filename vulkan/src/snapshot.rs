@@ -17,7 +17,8 @@ const SUBGROUP_OPERATIONS: vk::SubgroupFeatureFlags = vk::SubgroupFeatureFlags::
         | vk::SubgroupFeatureFlags::ARITHMETIC.as_raw()
         | vk::SubgroupFeatureFlags::BALLOT.as_raw()
         | vk::SubgroupFeatureFlags::SHUFFLE.as_raw()
-        | vk::SubgroupFeatureFlags::SHUFFLE_RELATIVE.as_raw(),
+        | vk::SubgroupFeatureFlags::SHUFFLE_RELATIVE.as_raw()
+        | vk::SubgroupFeatureFlags::QUAD.as_raw(),
 );
 
 /// What `device` says about itself. A device older than 1.2 is described as far as its version allows.
