@@ -137,8 +137,8 @@ fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     // Other processes write this file too, and so may other devices of this one.
     static WRITES: AtomicU64 = AtomicU64::new(0);
-    let write = WRITES.fetch_add(1, Ordering::Relaxed);
-    let beside = path.with_extension(format!("{}-{write}.tmp", std::process::id()));
+    let number = WRITES.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let write = || {
         let mut file = std::fs::File::create(&beside)?;
         file.write_all(&header(bytes))?;

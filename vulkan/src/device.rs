@@ -31,6 +31,7 @@ pub(crate) struct DeviceShared {
 /// The `VkDevice`, destroyed before its instance.
 struct Logical {
     raw: ash::Device,
+    physical: vk::PhysicalDevice,
     instance: Arc<Instance>,
 }
 
@@ -75,6 +76,20 @@ impl DeviceShared {
 
     pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that this process may still take from a heap, where the driver tells.
+    pub(crate) fn room(&self, heap: usize) -> Option<u64> {
+        if !self.plan.has(extensions::MEMORY_BUDGET) {
+            return None;
+        }
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut head = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        let Logical { physical, instance, .. } = &self.logical;
+        // SAFETY: V1, V5, V6.
+        unsafe { instance.raw.get_physical_device_memory_properties2(*physical, &mut head) };
+        let (budget, usage) = (budget.heap_budget[heap], budget.heap_usage[heap]);
+        (budget > 0).then(|| budget.saturating_sub(usage))
     }
 
     /// The loss, where it is known.
@@ -152,7 +167,7 @@ impl Logical {
         // the device. The family exists.
         let raw = unsafe { instance.raw.create_device(physical, &create, None) };
         let raw = raw.map_err(|e| open_error("making the device", describe(e)))?;
-        Ok(Self { raw, instance })
+        Ok(Self { raw, physical, instance })
     }
 }
 

@@ -179,6 +179,12 @@ fn allocate(shared: &DeviceShared, buffer: vk::Buffer, kind: PageKind) -> Result
         if requirements.memory_type_bits & 1 << index == 0 {
             continue;
         }
+        // Some drivers give out more host memory than they can pin, and lose the device when it is used
+        // (ggml-org/llama.cpp#29213). Device memory they do refuse in time.
+        let heap = shared.plan.memory.heap(index);
+        if kind != PageKind::Device && shared.room(heap).is_some_and(|room| room < requirements.size) {
+            continue;
+        }
         // One type is left to choose from: the plan has chosen.
         let requirements = vk::MemoryRequirements { memory_type_bits: 1 << index, ..requirements };
         let allocation = shared.allocator().allocate(&AllocationCreateDesc {

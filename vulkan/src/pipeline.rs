@@ -10,7 +10,7 @@ use vkactor_actors::error::LaunchError;
 use vkactor_actors::port::wrong_source;
 
 /// Bytes of a buffer's address.
-pub(crate) const ADDRESS_BYTES: u32 = 8;
+const ADDRESS_BYTES: u32 = 8;
 
 /// A compiled kernel. Complete, or never given out.
 pub struct Pipeline {

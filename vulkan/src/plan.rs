@@ -115,6 +115,8 @@ pub(crate) struct MemoryPlan {
     device: Vec<u32>,
     upload: Vec<u32>,
     readback: Vec<u32>,
+    /// The heap of each type.
+    heaps: Vec<u32>,
     /// Bytes of the heap of device pages that may be used.
     pub(crate) total: u64,
     /// The largest page.
@@ -131,6 +133,13 @@ impl MemoryPlan {
             PageKind::Readback => &self.readback,
             PageKind::Upload => &self.upload,
         }
+    }
+}
+
+impl MemoryPlan {
+    /// The heap of a type.
+    pub(crate) fn heap(&self, index: u32) -> usize {
+        self.heaps[index as usize] as usize
     }
 }
 
@@ -221,6 +230,7 @@ impl MemoryPlan {
             device,
             upload: of(PageKind::Upload),
             readback: of(PageKind::Readback),
+            heaps: snapshot.types.iter().map(|t| t.heap).collect(),
             total: heap.budget.map_or(heap.bytes, |budget| budget.min(heap.bytes)),
             page_max: limits.allocation.min(limits.buffer).min(heap.bytes),
             page_count_max: limits.allocation_count.saturating_sub(ALLOCATIONS_KEPT).max(1),

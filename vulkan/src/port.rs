@@ -35,6 +35,10 @@ pub struct VulkanDevice {
     parts: Vec<Part>,
     /// The part that is being recorded.
     open: Option<Tape>,
+    /// A barrier that is not in a part yet.
+    owed: bool,
+    /// One barrier and nothing else: what lies between two replays. It is recorded when first needed, and is `kept`'s.
+    lone_barrier: Option<vk::CommandBuffer>,
     /// Whether the host reads what the next submission writes.
     reads_back: bool,
     graphs: HashMap<GraphId, Graph>,
@@ -55,8 +59,8 @@ pub struct VulkanDevice {
 enum Part {
     /// Runs once, then records again.
     Own(vk::CommandBuffer),
-    /// Belongs to a graph.
-    Graph(vk::CommandBuffer),
+    /// Runs any number of times: a graph, or the lone barrier.
+    Kept(vk::CommandBuffer),
 }
 
 /// A sealed recording. Its sets go with it.
@@ -86,6 +90,8 @@ impl VulkanDevice {
             mailbox: None,
             parts: Vec::new(),
             open: None,
+            owed: false,
+            lone_barrier: None,
             reads_back: false,
             graphs: HashMap::new(),
             recorder: Recorder::new(shared.clone(), compiler.clone()),
@@ -126,11 +132,34 @@ impl VulkanDevice {
         Ok(self.open.insert(tape))
     }
 
+    /// Puts a barrier that is owed behind all that was recorded. Between replays that is a part of its own.
+    fn settle(&mut self) -> Result<(), DeviceError> {
+        if !std::mem::take(&mut self.owed) {
+            return Ok(());
+        }
+        if let Some(tape) = &self.open {
+            self.recorder.barrier(tape);
+            return Ok(());
+        }
+        let barrier = match self.lone_barrier {
+            Some(barrier) => barrier,
+            None => {
+                let buffer = self.kept.begin_kept()?;
+                self.recorder.barrier(&Tape::new(buffer));
+                self.kept.end(buffer)?;
+                *self.lone_barrier.insert(buffer)
+            }
+        };
+        self.parts.push(Part::Kept(barrier));
+        Ok(())
+    }
+
     fn replay(&mut self, id: GraphId) -> Result<(), DeviceError> {
+        self.settle()?;
         self.close()?;
         let Some(graph) = self.graphs.get(&id) else { unreachable!("{id:?} is unknown") };
         self.reads_back |= graph.reads_back;
-        self.parts.push(Part::Graph(graph.buffer));
+        self.parts.push(Part::Kept(graph.buffer));
         Ok(())
     }
 
@@ -149,7 +178,12 @@ impl VulkanDevice {
                 self.replay(*graph)?;
                 continue;
             }
+            if matches!(command, Command::Barrier) {
+                self.owed = true;
+                continue;
+            }
             self.open()?;
+            self.settle()?;
             let Some(tape) = &mut self.open else { unreachable!("opened above") };
             self.recorder.record(tape, &mut self.sets, commands, command)?;
         }
@@ -161,11 +195,12 @@ impl VulkanDevice {
             let buffer = self.open()?.buffer;
             self.recorder.show_host(buffer);
         }
+        self.settle()?;
         self.close()?;
         self.reads_back = false;
         self.buffers.clear();
         self.buffers.extend(self.parts.iter().map(|part| match part {
-            Part::Graph(buffer) | Part::Own(buffer) => *buffer,
+            Part::Kept(buffer) | Part::Own(buffer) => *buffer,
         }));
         self.queue.submit(&self.buffers, value)?;
         for part in self.parts.drain(..) {

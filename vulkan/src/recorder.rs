@@ -5,7 +5,7 @@ use crate::compiler::VulkanCompiler;
 use crate::counts::{COUNTS_BYTES, CountCheck};
 use crate::device::DeviceShared;
 use crate::page::PageTable;
-use crate::pipeline::{ADDRESS_BYTES, Pipeline};
+use crate::pipeline::Pipeline;
 use crate::query::Timestamps;
 use ash::vk;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ impl Recorder {
         self.pipeline_barrier(buffer, vk::PipelineStageFlags::HOST, &memory);
     }
 
-    fn barrier(&self, tape: &Tape) {
+    /// Orders everything before, in this and earlier submissions, before everything behind.
+    pub(crate) fn barrier(&self, tape: &Tape) {
         let memory = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(ACCESSES)];
         self.pipeline_barrier(tape.buffer, STAGES, &memory);
     }
@@ -181,33 +182,8 @@ impl Recorder {
         if let Groups::Indirect(at) = groups {
             self.check_counts(tape, sets, at)?;
         }
-        let Some(Some(pipeline)) = self.pipelines.get(id.0 as usize) else { unreachable!("{id:?} is unknown") };
-        assert_eq!(buffers.len(), (pipeline.addresses + pipeline.bindings) as usize, "buffers of {id:?}");
-        self.push.clear();
-        self.descriptors.clear();
-        for (argument, &at) in buffers.iter().enumerate() {
-            let empty = at.size == 0;
-            let place = (!empty).then(|| self.pages.place(at));
-            tape.reads_back |= place.is_some_and(|place| place.kind == PageKind::Readback);
-            if argument < pipeline.addresses as usize {
-                let address = place.map_or(Some(0), |place| place.address);
-                let Some(address) = address else { unreachable!("{id:?} takes addresses, the device has none") };
-                self.push.extend(address.to_ne_bytes());
-            } else {
-                self.descriptors.push(match place {
-                    Some(place) => vk::DescriptorBufferInfo { buffer: place.buffer, offset: at.offset, range: at.size },
-                    None => {
-                        assert!(self.shared.plan.features.null_descriptor, "an empty binding of {id:?}");
-                        vk::DescriptorBufferInfo { buffer: vk::Buffer::null(), offset: 0, range: vk::WHOLE_SIZE }
-                    }
-                });
-            }
-        }
-        assert_eq!(self.push.len(), (pipeline.addresses * ADDRESS_BYTES) as usize);
-        assert!(self.push.len() + info.len() <= pipeline.push_bytes as usize, "{} bytes for {id:?}", info.len());
-        self.push.extend_from_slice(info);
-        self.push.resize(pipeline.push_bytes as usize, 0);
-        issue(&self.shared, tape, sets, pipeline, &self.descriptors, &self.push)?;
+        tape.reads_back |= self.gather(id, buffers, info);
+        issue(&self.shared, tape, sets, self.pipeline(id), &self.descriptors, &self.push)?;
         // SAFETY: V2. V7: pipeline and arguments are bound. The counts keep to the limit: asserted, or by the check.
         unsafe {
             let raw = self.shared.raw();
@@ -218,6 +194,47 @@ impl Recorder {
             }
         }
         Ok(())
+    }
+
+    /// Collects the arguments of a dispatch as Vulkan takes them. Tells whether a readback page is among them.
+    fn gather(&mut self, id: PipelineId, buffers: &[Span], info: &[u8]) -> bool {
+        let Pipeline { addresses, bindings, push_bytes, .. } = *self.pipeline(id);
+        assert_eq!(buffers.len(), (addresses + bindings) as usize, "buffers of {id:?}");
+        let (by_address, by_binding) = buffers.split_at(addresses as usize);
+        let mut reads_back = false;
+        let mut find = |at: &Span| {
+            let place = (at.size > 0).then(|| self.pages.place(*at));
+            reads_back |= place.is_some_and(|place| place.kind == PageKind::Readback);
+            place
+        };
+        self.push.clear();
+        for at in by_address {
+            let address = find(at).map_or(Some(0), |place| place.address);
+            let Some(address) = address else { unreachable!("{id:?} takes addresses, the device has none") };
+            self.push.extend(address.to_ne_bytes());
+        }
+        assert!(self.push.len() + info.len() <= push_bytes as usize, "{} bytes for {id:?}", info.len());
+        self.push.extend_from_slice(info);
+        self.push.resize(push_bytes as usize, 0);
+        let plan = &self.shared.plan;
+        self.descriptors.clear();
+        self.descriptors.extend(by_binding.iter().map(|at| match find(at) {
+            Some(place) => {
+                assert!(at.size <= plan.limits.binding, "a binding of {} bytes", at.size);
+                assert!(at.offset.is_multiple_of(plan.limits.storage_alignment), "a binding at {}", at.offset);
+                vk::DescriptorBufferInfo { buffer: place.buffer, offset: at.offset, range: at.size }
+            }
+            None => {
+                assert!(plan.features.null_descriptor, "an empty binding of {id:?}");
+                vk::DescriptorBufferInfo { buffer: vk::Buffer::null(), offset: 0, range: vk::WHOLE_SIZE }
+            }
+        }));
+        reads_back
+    }
+
+    fn pipeline(&self, id: PipelineId) -> &Pipeline {
+        let Some(Some(pipeline)) = self.pipelines.get(id.0 as usize) else { unreachable!("{id:?} is unknown") };
+        pipeline
     }
 
     /// Brings group counts into the device's slot. The barriers order the slot's uses among themselves and with

@@ -1,4 +1,4 @@
-//! The device under hand-made commands, with the validation layer on: it must stay silent.
+//! The device under commands made by hand, with the validation layer on: it must stay silent.
 
 use std::any::TypeId;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use vkactor_actors::engine::command::{
 };
 use vkactor_actors::error::ComputeError;
 use vkactor_actors::id::{ActorId, DeviceId, ServiceId};
-use vkactor_actors::kernel::{KernelOptions, KernelSource};
+use vkactor_actors::kernel::{BufferAccess, KernelOptions, KernelSource};
 use vkactor_actors::mailbox::{Inbox, mailbox};
 use vkactor_actors::message::Event;
 use vkactor_actors::port::{Compiler, Device, DeviceError, PageKind};
@@ -329,6 +329,29 @@ fn an_empty_binding_is_a_binding() {
 }
 
 #[test]
+fn buffers_go_in_by_their_address() {
+    run(&options(), |bench| {
+        if bench.device.resource(at(DATA, 0, 4)).address.is_none() {
+            return;
+        }
+        let code = include_bytes!("by_address.spv");
+        let words_of_code: Vec<u32> = code.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
+        let source = KernelSource::Spirv { words: words_of_code.into(), entry: "main".into() };
+        let accesses = vec![BufferAccess::Read, BufferAccess::Write];
+        let options = KernelOptions { addresses: Some(accesses.clone()), ..KernelOptions::default() };
+        let compiled = bench.device.compiler().compile("by address", source, &options).unwrap();
+        assert_eq!(compiled.reflection.buffers, Some(accesses));
+        assert_eq!(compiled.reflection.info_bytes, Some(4));
+        bench.device.add_pipeline(PipelineId(0), compiled.pipeline);
+        bench.upload(at(DATA, 0, 12), &words(&[1, 2, 3]));
+        // Addresses keep to no alignment but that of the words.
+        let both = [at(DATA, 4, 8), at(DATA, 1028, 8)];
+        bench.commands.dispatch(PipelineId(0), &both, &words(&[40]), Groups::Direct([2, 1, 1]));
+        assert_eq!(bench.read_words(1028, 2), [42, 43]);
+    });
+}
+
+#[test]
 fn timestamps_rise() {
     run(&options(), |bench| {
         let add1 = bench.kernel("add1", ADD1);
@@ -388,6 +411,15 @@ fn graphs(options: &VulkanOptions) {
         bench.commands.dispatch(add1, &[at(DATA, 0, 4)], &[], Groups::Direct([1, 1, 1]));
         assert_eq!(bench.read_words(0, 1), [71]);
         assert_eq!(bench.read_words(64, 1), [17]);
+        // A barrier that ends a submission orders the next one.
+        bench.commands.dispatch(add1, &[at(DATA, 0, 4)], &[], Groups::Direct([1, 1, 1]));
+        bench.barrier();
+        bench.submit();
+        bench.commands.list.push(Command::Replay(GraphId(7)));
+        bench.barrier();
+        bench.barrier();
+        bench.submit();
+        assert_eq!(bench.read_words(0, 1), [82]);
         bench.device.drop_graph(GraphId(7));
     });
 }
