@@ -336,3 +336,6 @@ impl Device for VulkanDevice {
         VulkanResource { buffer: place.buffer.as_raw(), offset: at.offset, size: at.size, address: place.address }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,9 +12,9 @@ use vkactor_actors::message::Event;
 use vkactor_actors::port::DeviceError;
 
 /// How long one wait in the driver lasts. A driver that loses a device may never end a wait, so none is long.
-const SLICE: Duration = Duration::from_millis(500);
+const SLICE: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 500 });
 /// How often a wait without progress is reported.
-const STALL_REPORT: Duration = Duration::from_secs(5);
+const STALL_REPORT: Duration = Duration::from_millis(if cfg!(test) { 30 } else { 5000 });
 
 /// Waits for values of one timeline and posts that they are reached. Asleep while nothing is watched.
 pub(crate) struct Watcher {

@@ -189,6 +189,26 @@ fn devices_are_listed_with_ids_of_their_own() {
     assert!(matches!(Vulkan::open(DeviceId::new(77, 0)), Err(ComputeError::UnknownDevice(_))));
 }
 
+/// Set in a process of a test that has no driver.
+const NO_DRIVER: &str = "VKACTOR_SMOKE_NO_DRIVER";
+
+#[test]
+fn without_a_driver_the_error_says_what_to_install() {
+    if std::env::var_os(NO_DRIVER).is_some() {
+        for _ in 0..2 {
+            let Err(ComputeError::NoDevice(reason)) = list(false) else { panic!("a device without a driver") };
+            assert!(reason.contains("mesa-vulkan-drivers"), "{reason}");
+        }
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "without_a_driver_the_error_says_what_to_install"])
+        .envs([(NO_DRIVER, "1"), ("VK_DRIVER_FILES", "/nowhere"), ("VK_ICD_FILENAMES", "/nowhere")])
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+}
+
 #[test]
 fn a_device_opens_and_goes_many_times() {
     for _ in 0..3 {
