@@ -66,7 +66,7 @@ impl CountCheck {
     /// The bindings and parameters that check the counts at `at` of `buffer`. A binding starts on the device's
     /// alignment only, so it may start before the counts.
     pub(crate) fn arguments(&self, buffer: vk::Buffer, at: Span) -> ([vk::DescriptorBufferInfo; 2], [u32; 4]) {
-        assert!(at.size >= COUNTS_BYTES && at.offset % 4 == 0, "group counts at {at:?}");
+        assert!(at.size >= COUNTS_BYTES && at.offset.is_multiple_of(4), "group counts at {at:?}");
         let start = at.offset / self.alignment * self.alignment;
         let before = at.offset - start;
         let counts = vk::DescriptorBufferInfo { buffer, offset: start, range: before + COUNTS_BYTES };

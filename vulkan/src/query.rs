@@ -95,7 +95,7 @@ impl Clock {
 
     fn nanoseconds(&mut self, ticks: u64) -> u64 {
         self.last = unwrapped(self.last, ticks, self.bits);
-        (u128::from(self.last) * self.tick >> 32) as u64
+        ((u128::from(self.last) * self.tick) >> 32) as u64
     }
 }
 

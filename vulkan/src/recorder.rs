@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     fn zero(&self, tape: &mut Tape, at: Span) {
-        assert!(at.offset % 4 == 0 && at.size % 4 == 0, "zero of {at:?}");
+        assert!(at.offset.is_multiple_of(4) && at.size.is_multiple_of(4), "zero of {at:?}");
         let place = self.pages.place(at);
         tape.reads_back |= place.kind == PageKind::Readback;
         if at.size > 0 {

@@ -1,4 +1,5 @@
 //! The device under commands made by hand, with the validation layer on: it must stay silent.
+#![expect(clippy::unwrap_used, reason = "in a test a failure is a panic")]
 
 use std::any::TypeId;
 use std::path::PathBuf;
