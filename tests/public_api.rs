@@ -1,6 +1,6 @@
 //! Which public types cross threads and which are cloned: a change here is a change of the API.
 
-use std::future::{Future, Ready};
+use std::future::Future;
 use vkactor::*;
 
 fn send<T: Send>() {}
@@ -65,14 +65,13 @@ fn futures_are_sent_and_borrow_nothing(
     owned_future(client.read_lazy_async(tensor.clone()));
     owned_future(client.create_async(Bytes::default()));
     owned_future(client.empty_async(1));
-    owned_future(client.sync());
     owned_future(client.sync_buffers([handle]));
     let name = String::from("borrowed by the call alone");
     owned_future(client.profile_async(std::future::ready(()), &name));
     owned_future(graph.replay_async());
     owned_future(time.resolve());
-    let _: DynFut<Result<(), ServerError>> = client.sync();
-    let _: fn(Ready<()>) = owned_future;
+    let boxed: DynFut<Result<(), ServerError>> = client.sync();
+    owned_future(boxed);
 }
 
 /// Compiles only while the bytes that a future looks at are borrowed from it and it may move between threads.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
 use vkactor_actors::kernel::{CubeCount, CubeKernel, KernelArguments};
-use vkactor_actors::message::{Body, BufferRange, Count, Kernel, Launch, LeaseId};
+use vkactor_actors::message::{Body, Count, Kernel, Launch, LeaseId};
 
 impl Client {
     /// Runs a kernel over `count` workgroups. A count with a zero runs nothing, and changes nothing.
@@ -27,10 +27,13 @@ impl Client {
             return;
         }
         let mut refused = None;
-        let mut range = |handle: &Handle| -> Option<BufferRange> {
-            let range = self.range_of(handle);
-            // The first refusal is told; where there is one, the launch runs in no case.
-            range.map_err(|error| refused.get_or_insert_with(|| Box::new(error)).clone()).ok()
+        let mut range = |handle: &Handle| match self.range_of(handle) {
+            Ok(range) => Some(range),
+            Err(error) => {
+                // One refusal is enough: the launch does not run, and its outputs tell this one.
+                refused.get_or_insert_with(|| Box::new(error));
+                None
+            }
         };
         let buffers = bindings.buffers().iter().filter_map(|binding| range(binding.handle())).collect();
         let groups = match &count {

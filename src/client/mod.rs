@@ -34,8 +34,9 @@ use vkactor_actors::wait::spin_then_block_on;
 /// A handle on one device, through one stream.
 ///
 /// Cloning is one atomic increment, and the clone is on the same stream. All calls may be made from any thread,
-/// inside a runtime or outside; no call holds a lock while it waits. When the last client of a device is dropped, work
-/// that was sent is finished and the device is closed.
+/// inside a runtime or outside; no call holds a lock while it waits. When the last client of a device is dropped, and
+/// the last graph, lazy bytes and [`Compute`](crate::Compute) that reached it, work that was sent is finished and the
+/// device is closed.
 #[derive(Clone)]
 pub struct Client {
     actor: Arc<ActorRef>,
@@ -117,7 +118,8 @@ impl Client {
     }
 
     /// Resolves when the device would take a launch without holding its sender back. Tasks that wait get their turn
-    /// in the order of their first poll.
+    /// in the order of their first poll. Whoever holds the device (see [`Client::exclusive`]) when calling has his
+    /// turn at once.
     ///
     /// # Errors
     /// [`ServerError::Closed`].
@@ -125,7 +127,9 @@ impl Client {
     /// # Cancellation
     /// A dropped future gives its place in the line up, and nothing else.
     pub fn ready(&self) -> impl Future<Output = Result<(), ServerError>> + Send + 'static + use<> {
-        self.mailbox().clone().ready()
+        // The places may be taken by work that waits for the hold to end.
+        let (mailbox, held) = (self.mailbox().clone(), self.holds_device());
+        async move { if held && !mailbox.is_closed() { Ok(()) } else { mailbox.ready().await } }
     }
 
     /// What the device is. The same value for all its clients, made once.

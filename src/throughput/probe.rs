@@ -4,7 +4,7 @@ use super::{ThroughputKey, ThroughputMode, ThroughputValue};
 use crate::client::Client;
 use std::time::{Duration, Instant};
 use vkactor_actors::bytes::Bytes;
-use vkactor_actors::error::{ServerError, ThroughputError};
+use vkactor_actors::error::ThroughputError;
 use vkactor_actors::handle::Handle;
 use vkactor_actors::kernel::{CubeCount, KernelArguments, WgslKernel};
 use vkactor_actors::properties::ElemType;
@@ -92,7 +92,12 @@ impl Probe {
         let from = self.client.create(Bytes::from(vec![1; self.large() / 4]));
         self.settle(&from)?;
         let (reads, duration) = grow(1, |reads| {
-            self.by_the_clock(|| (0..reads).try_for_each(|_| self.client.read_one(from.clone()).map(drop)))
+            self.by_the_clock(|| {
+                for _ in 0..reads {
+                    self.client.read_one(from.clone())?;
+                }
+                Ok(())
+            })
         })?;
         Ok(ThroughputValue { amount: reads as f64 * from.size() as f64, duration })
     }
@@ -115,9 +120,12 @@ impl Probe {
         Ok(ThroughputValue { amount: launches as f64, duration })
     }
 
-    /// Waits for the work on a buffer, and for kernels that compile.
-    fn settle(&self, handle: &Handle) -> Result<(), ServerError> {
-        self.client.wait_for([handle])
+    /// Waits for the work on a buffer. A server that refuses the kernel, as one without WGSL does, lacks the mode.
+    fn settle(&self, handle: &Handle) -> Result<(), ThroughputError> {
+        self.client.wait_for([handle]).map_err(|error| match error.is_refusal() {
+            true => ThroughputError::Unsupported(error.to_string()),
+            false => error.into(),
+        })
     }
 
     /// The time that the device takes for work.
@@ -127,7 +135,7 @@ impl Probe {
     }
 
     /// The time from the first call to the end of the last, which the caller of transfers and launches sees.
-    fn by_the_clock(&self, work: impl FnOnce() -> Result<(), ServerError>) -> Result<Duration, ThroughputError> {
+    fn by_the_clock(&self, work: impl FnOnce() -> Result<(), ThroughputError>) -> Result<Duration, ThroughputError> {
         let started = Instant::now();
         work()?;
         Ok(started.elapsed())
