@@ -4,14 +4,12 @@ use crate::client::Client;
 use dashmap::DashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use vkactor_actors::error::{ComputeError, ServerError};
 use vkactor_actors::id::DeviceId;
-use vkactor_actors::mailbox::LAUNCHES_IN_FLIGHT;
 use vkactor_actors::registry::{ActorOptions, ActorRef, load};
 use vkactor_vulkan::{DeviceInfo, Vulkan, VulkanOptions};
 
@@ -57,7 +55,7 @@ impl Compute {
     ///
     /// # Errors
     /// [`ComputeError::UnknownDevice`] for an id that is not in [`Compute::devices`]; otherwise why the device does
-    /// not start, or that the id belongs to a server of another type.
+    /// not start.
     pub fn client(&self, device: DeviceId) -> Result<Client, ComputeError> {
         let Shared { devices, vulkan, actor, reached } = &*self.0;
         if !devices.iter().any(|d| d.id == device) {
@@ -122,7 +120,7 @@ pub struct ComputeBuilder {
 
 impl Default for ComputeBuilder {
     fn default() -> Self {
-        let actor = default_options();
+        let actor = ActorOptions::default();
         let vulkan = VulkanOptions { spin: actor.spin, ..VulkanOptions::default() };
         Self { vulkan, actor }
     }
@@ -200,18 +198,6 @@ impl ComputeBuilder {
     }
 }
 
-/// How an actor is set up where nobody says otherwise.
-pub(crate) fn default_options() -> ActorOptions {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    ActorOptions {
-        launches_in_flight: LAUNCHES_IN_FLIGHT,
-        spin: if cores > CORES_SCARCE { SPIN } else { SPIN_SCARCE },
-        memory_limit: None,
-        zero_memory: false,
-        records: None,
-    }
-}
-
 /// The device that `wish` names, or the first.
 fn choose(devices: &[DeviceInfo], wish: &str) -> Result<DeviceId, ComputeError> {
     let by_name = || {
@@ -228,12 +214,6 @@ fn choose(devices: &[DeviceInfo], wish: &str) -> Result<DeviceId, ComputeError> 
 
 /// Chooses the default device.
 const DEVICE_VARIABLE: &str = "VKACTOR_DEVICE";
-/// Spinning threads (actor, watcher, caller) would crowd out the work itself up to this many cores.
-const CORES_SCARCE: usize = 2;
-/// Above the round trip of a small launch and its read on a fast GPU (20 µs), below what a sleeper loses by it.
-const SPIN: Duration = Duration::from_micros(50);
-/// Long enough for an answer that is due at once.
-const SPIN_SCARCE: Duration = Duration::from_micros(5);
 
 #[cfg(test)]
 mod tests {

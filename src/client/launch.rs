@@ -4,8 +4,9 @@ use crate::client::Client;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
+use vkactor_actors::id::BufferId;
 use vkactor_actors::kernel::{CubeCount, CubeKernel, KernelArguments};
-use vkactor_actors::message::{Body, Count, Kernel, Launch, LeaseId};
+use vkactor_actors::message::{Body, BufferRange, Count, Kernel, Launch, LeaseId};
 
 impl Client {
     /// Runs a kernel over `count` workgroups. A count with a zero runs nothing, and changes nothing.
@@ -27,23 +28,21 @@ impl Client {
             return;
         }
         let mut refused = None;
-        let mut range = |handle: &Handle| match self.range_of(handle) {
-            Ok(range) => Some(range),
-            Err(error) => {
+        let mut range = |handle: &Handle| {
+            self.range_of(handle).unwrap_or_else(|error| {
                 // One refusal is enough: the launch does not run, and its outputs tell this one.
                 refused.get_or_insert_with(|| Box::new(error));
-                None
-            }
+                BufferRange { buffer: BufferId::FOREIGN, offset: 0, size: handle.size_in_used() }
+            })
         };
-        let buffers = bindings.buffers().iter().filter_map(|binding| range(binding.handle())).collect();
+        let buffers = bindings.buffers().iter().map(|binding| range(binding.handle())).collect();
         let groups = match &count {
             CubeCount::Static(x, y, z) => Count::Static([*x, *y, *z]),
-            // A count that is refused stands for one that is not empty: the outputs are to carry the refusal.
-            CubeCount::Dynamic(binding) => range(binding.handle()).map_or(Count::Static([1; 3]), Count::Dynamic),
+            CubeCount::Dynamic(binding) => Count::Dynamic(range(binding.handle())),
         };
         let launch = Launch {
             id: kernel.id(),
-            kernel: Kernel(kernel),
+            kernel: Kernel(Some(kernel)),
             count: groups,
             buffers,
             info: bindings.take_info(),

@@ -15,7 +15,6 @@ pub use graph::{Graph, GraphStats};
 pub use memory::DryRun;
 pub use sync::DynFut;
 
-use crate::compute::default_options;
 use std::fmt;
 use std::future::Future;
 use std::iter::successors;
@@ -26,7 +25,7 @@ use vkactor_actors::id::{DeviceId, ServiceId, StreamId};
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::{Body, BufferRange};
 use vkactor_actors::properties::{DeviceProperties, Features, TargetProperties, VectorSize};
-use vkactor_actors::registry::{ActorRef, load, start};
+use vkactor_actors::registry::{ActorOptions, ActorRef, load, start};
 use vkactor_actors::reply::{Answer, Reply, reply};
 use vkactor_actors::server::ServerStorage;
 use vkactor_actors::wait::spin_then_block_on;
@@ -57,13 +56,13 @@ impl Client {
         Self::try_init(device_id, server).unwrap_or_else(|error| panic!("the device does not start: {error}"))
     }
 
-    /// Starts an actor for `server` under `device_id`, which may be any id that is free in this process.
+    /// Starts an actor for `server` under `device_id`, which may be any id under which no `S` runs in this process.
     ///
     /// # Errors
-    /// [`ComputeError::AlreadyRunning`] where the id is taken; what runs there is not disturbed. Otherwise why the
-    /// device does not start.
+    /// [`ComputeError::AlreadyRunning`] where an `S` runs under the id; it is not disturbed. Otherwise why the device
+    /// does not start.
     pub fn try_init<S: ServerStorage>(device_id: DeviceId, server: S) -> Result<Self, ComputeError> {
-        start(device_id, server, &default_options()).map(Self::of)
+        start(device_id, server, &ActorOptions::default()).map(Self::of)
     }
 
     /// Reaches the server of type `S` of this device, and opens it with default options if none runs.
@@ -78,10 +77,9 @@ impl Client {
     /// calls open it once.
     ///
     /// # Errors
-    /// [`ComputeError::UnknownDevice`] where there is no such device; otherwise why it does not open, or that a
-    /// server of another type runs under the id.
+    /// [`ComputeError::UnknownDevice`] where there is no such device; otherwise why it does not open.
     pub fn try_load<S: ServerStorage>(device_id: DeviceId) -> Result<Self, ComputeError> {
-        load(device_id, &default_options(), || S::open(device_id)).map(Self::of)
+        load(device_id, &ActorOptions::default(), || S::open(device_id)).map(Self::of)
     }
 
     /// Moves this client value to another stream. Its clones, and handles made before, stay where they are.
