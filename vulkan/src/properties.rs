@@ -64,6 +64,7 @@ pub(crate) fn limits(plan: &DevicePlan) -> port::Limits {
         binding_bytes: plan.limits.binding,
         empty_bindings: plan.features.null_descriptor,
         aliased_bindings: true,
+        late_failures: false,
     }
 }
 

@@ -387,13 +387,22 @@ impl Engine {
         if held.holds_stream() {
             step(&mut self.stream(Self::place(&held.envelope)).holds);
         }
-        let buffers = &mut self.buffers;
-        hold::names(&held.envelope.body, |id| {
+        let Self { buffers, graphs, .. } = self;
+        let mut mark = |id| {
             if let Some(buffer) = buffers.get_mut(id) {
                 step(&mut buffer.holds);
             }
             false
-        });
+        };
+        hold::names(&held.envelope.body, &mut mark);
+        if let Body::Graph(GraphCall::Replay { graph, .. }) = &held.envelope.body
+            && let Some(graph) = graphs.get(graph)
+        {
+            // Neither changes while it is held: what changes or drops a graph waits for all that is held.
+            graph.buffers.iter().for_each(|id| {
+                mark(*id);
+            });
+        }
     }
 
     /// Something that messages wait for has come: carries out those that can go, in their order.
