@@ -52,6 +52,9 @@ impl StreamId {
 pub struct BufferId(pub u64);
 
 impl BufferId {
+    /// Stands for a buffer of another device. Nothing is reserved under it.
+    pub const FOREIGN: Self = Self(0);
+
     /// An id that this process has not given out before.
     pub fn fresh() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);

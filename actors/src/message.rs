@@ -39,6 +39,18 @@ pub enum Event {
         /// What it takes and the device's pipeline, or why there is none.
         result: Result<(Reflection, Box<dyn Any + Send>), LaunchError>,
     },
+    /// One dispatch broke off half-way; the rest of its submission goes on.
+    Failed {
+        /// The submission that ran it.
+        submission: TimelineValue,
+        /// The recording that it is part of, if it ran as a replay.
+        graph: Option<GraphId>,
+        /// Which dispatch: its place among those of the recording, or else among those that were recorded for the
+        /// submission itself, from zero.
+        dispatch: u32,
+        /// What happened.
+        reason: String,
+    },
     /// The device is gone.
     Lost(String),
     /// Nobody looks at this range of a host page any more.
@@ -230,21 +242,16 @@ pub struct Launch {
     pub buffers: SmallVec<[BufferRange; INLINE_BUFFERS]>,
     /// Its parameters.
     pub info: SmallVec<[u8; INLINE_INFO]>,
-    /// Set where the client knows already that the launch cannot run. Buffers that are not of this device are
-    /// left out of `buffers` then.
+    /// Set where the client knows already that the launch cannot run. A buffer of another device has the id
+    /// [`BufferId::FOREIGN`] in `buffers` then.
     pub refused: Option<Box<ServerError>>,
     /// Whether a place in the budget was taken, to be given back when the launch is done.
     pub budgeted: bool,
 }
 
-/// A kernel in a message.
-pub struct Kernel(pub Box<dyn CubeKernel>);
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({})", self.0.name())
-    }
-}
+/// A kernel in a message; the engine takes it from the first launch of its id.
+#[derive(Debug)]
+pub struct Kernel(pub Option<Box<dyn CubeKernel>>);
 
 /// Workgroups of a launch.
 #[derive(Debug, Clone, Copy)]

@@ -1,13 +1,22 @@
-//! The actors of this process: at most one for each device, stopped when its last client is gone.
+//! The actors of this process: at most one for each device and server type, stopped when its last client is gone.
 
-use crate::error::ComputeError;
-use crate::id::{DeviceId, ServiceId};
-use crate::mailbox::Mailbox;
+use crate::actor::{DeviceActor, ShellOptions};
+use crate::engine::EngineOptions;
+use crate::error::{ComputeError, ServerError};
+use crate::id::{DeviceId, ServiceId, StreamId};
+use crate::mailbox::{LAUNCHES_IN_FLIGHT, Mailbox, mailbox};
+use crate::message::Body;
+use crate::port::Device;
 use crate::properties::{DeviceProperties, TargetProperties};
 use crate::server::Server;
+use dashmap::DashMap;
+use std::any::TypeId;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How an actor is set up.
 #[derive(Debug, Clone)]
@@ -24,51 +33,167 @@ pub struct ActorOptions {
     pub records: Option<PathBuf>,
 }
 
+impl Default for ActorOptions {
+    fn default() -> Self {
+        Self {
+            launches_in_flight: LAUNCHES_IN_FLIGHT,
+            spin: default_spin(),
+            memory_limit: None,
+            zero_memory: false,
+            records: None,
+        }
+    }
+}
+
+/// How long waiters poll where nobody says otherwise: long enough for a launch and a read (20 µs on an H200), and
+/// hardly at all where the polling thread would take a core from a software device.
+pub fn default_spin() -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cores > 2 { Duration::from_micros(50) } else { Duration::from_micros(5) }
+}
+
 /// A running actor, as its clients share it. Dropping the last reference lets sent work finish and stops it.
 #[derive(Debug)]
-pub struct ActorRef {}
+pub struct ActorRef {
+    mailbox: Mailbox,
+    name: &'static str,
+    properties: Arc<DeviceProperties>,
+    target: Arc<TargetProperties>,
+    spin: Duration,
+    lost: Arc<AtomicBool>,
+    /// Its sender is dropped when the device is destroyed.
+    running: watch::Receiver<()>,
+}
 
 impl ActorRef {
     /// How to reach it.
     pub fn mailbox(&self) -> &Mailbox {
-        todo!()
+        &self.mailbox
     }
+
     /// What it is.
     pub fn service(&self) -> ServiceId {
-        todo!()
+        self.mailbox.service()
     }
+
     /// The runtime's name.
     pub fn name(&self) -> &'static str {
-        todo!()
+        self.name
     }
+
     /// Its device.
     pub fn properties(&self) -> &Arc<DeviceProperties> {
-        todo!()
+        &self.properties
     }
+
     /// What kernels may rely on.
     pub fn target(&self) -> &Arc<TargetProperties> {
-        todo!()
+        &self.target
     }
+
     /// How long a blocking caller polls before it parks.
     pub fn spin(&self) -> Duration {
-        todo!()
+        self.spin
     }
+
     /// Lets sent work finish and stops the actor; resolves when its device is destroyed.
+    ///
+    /// # Cancellation
+    /// A dropped future leaves the actor stopping.
     pub async fn stop(&self) {
-        todo!()
+        self.mailbox.send(StreamId::DEFAULT, Body::Stop);
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
     }
+
+    /// Whether it takes work: it runs, and its device is there.
+    fn is_good(&self) -> bool {
+        !self.mailbox.is_closed() && !self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ActorRef {
+    fn drop(&mut self) {
+        self.mailbox.send(StreamId::DEFAULT, Body::Stop);
+    }
+}
+
+/// One lock for each service: opening a device keeps only those waiting who want that device.
+static ACTORS: LazyLock<DashMap<ServiceId, Arc<Mutex<Weak<ActorRef>>>>> = LazyLock::new(DashMap::new);
+
+/// Runs `start` with the place of a service locked, where no good actor is in it.
+fn in_place(
+    service: ServiceId,
+    running: impl FnOnce(Arc<ActorRef>) -> Result<Arc<ActorRef>, ComputeError>,
+    start: impl FnOnce() -> Result<Arc<ActorRef>, ComputeError>,
+) -> Result<Arc<ActorRef>, ComputeError> {
+    let place = ACTORS.entry(service).or_default().clone();
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    match place.upgrade().filter(|actor| actor.is_good()) {
+        Some(actor) => running(actor),
+        None => {
+            let actor = start()?;
+            *place = Arc::downgrade(&actor);
+            Ok(actor)
+        }
+    }
+}
+
+fn service_of<S: Server>(device: DeviceId) -> ServiceId {
+    ServiceId { device, service: TypeId::of::<S>() }
 }
 
 /// Starts an actor.
+///
+/// # Errors
+/// [`ComputeError::AlreadyRunning`] where one runs on this device for this type of server.
 pub fn start<S: Server>(device: DeviceId, server: S, options: &ActorOptions) -> Result<Arc<ActorRef>, ComputeError> {
-    todo!()
+    let service = service_of::<S>(device);
+    let taken = |_| Err(ComputeError::AlreadyRunning(device));
+    in_place(service, taken, || spawn(service, server.into_device(), options))
 }
 
 /// The actor of this id, started with what `open` gives if none runs. Simultaneous calls open once.
+///
+/// # Errors
+/// What `open` gives, or that no thread could be started.
 pub fn load<S: Server>(
     device: DeviceId,
     options: &ActorOptions,
     open: impl FnOnce() -> Result<S, ComputeError>,
 ) -> Result<Arc<ActorRef>, ComputeError> {
-    todo!()
+    let service = service_of::<S>(device);
+    in_place(service, Ok, || spawn(service, open()?.into_device(), options))
+}
+
+/// Puts a device on a thread of its own.
+fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Result<Arc<ActorRef>, ComputeError> {
+    let (mailbox, inbox) = mailbox(service, options.launches_in_flight);
+    let properties = Arc::new(device.properties());
+    let target = Arc::new(device.target());
+    let name = device.name();
+    let lost = Arc::new(AtomicBool::new(false));
+    let total = properties.memory.total;
+    let engine = EngineOptions {
+        actor: mailbox.actor(),
+        properties: (*properties).clone(),
+        limits: device.limits(),
+        memory_budget: options.memory_limit.map_or(total, |limit| limit.min(total)),
+        zero_memory: options.zero_memory,
+    };
+    let shell = ShellOptions { spin: options.spin, records: options.records.clone(), lost: lost.clone() };
+    let (stopped, running) = watch::channel(());
+    let failed = |error: std::io::Error| ServerError::Generic { reason: format!("no thread for an actor: {error}") };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
+    let thread_target = target.clone();
+    let body = move || {
+        let run = || runtime.block_on(DeviceActor::new(device, inbox, thread_target, engine, shell).run());
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            // The mailbox is closed by now, and every reply dropped.
+            tracing::error!(reason = crate::actor::panic_text(&*panic), "an actor panicked");
+        }
+        drop(stopped);
+    };
+    std::thread::Builder::new().name(format!("vkactor {name}")).spawn(body).map_err(failed)?;
+    Ok(Arc::new(ActorRef { mailbox, name, properties, target, spin: options.spin, lost, running }))
 }

@@ -4,6 +4,7 @@ use crate::bytes::Bytes;
 use crate::engine::memory::MemoryReport;
 use crate::error::{ProfileError, ServerError};
 use crate::kernel::CubeKernel;
+use crate::message::Sealed;
 use crate::port::PageKind;
 use crate::profile::ProfileTicks;
 use crate::reply::Reply;
@@ -141,7 +142,15 @@ impl Commands {
 }
 
 /// What the shell is to do, in order, besides recording commands.
+#[derive(Debug)]
 pub enum Action {
+    /// Make a compiled kernel known to the device.
+    AddPipeline {
+        /// Which.
+        pipeline: PipelineId,
+        /// The device's pipeline.
+        compiled: Box<dyn Any + Send>,
+    },
     /// Answer a question for a device's name of a slice.
     AnswerResource {
         /// The slice.
@@ -174,6 +183,10 @@ pub enum Action {
     },
     /// Forget a sealed recording.
     DropGraph(GraphId),
+    /// Give back places for so many launches.
+    FinishLaunches(usize),
+    /// Give back the places of an upload of so many bytes.
+    FinishUpload(usize),
     /// Give memory back.
     FreePage(PageId),
     /// Ask the device whether it lives.
@@ -185,12 +198,15 @@ pub enum Action {
         /// What to record.
         report: MemoryReport,
     },
-    /// Keep a recording, and tell the engine by `sealed`.
+    /// Keep a recording in place of an earlier one of this name, and answer. A refusal is told to the engine by
+    /// `seal_refused`.
     Seal {
-        /// Which graph it becomes.
-        graph: GraphId,
+        /// What it becomes.
+        sealed: Sealed,
         /// What it runs.
         tape: Commands,
+        /// Who asks.
+        reply: SealReply,
     },
     /// Copy bytes into an upload page.
     Stage {
@@ -199,10 +215,12 @@ pub enum Action {
         /// What.
         bytes: Bytes,
     },
-    /// Record the commands so far, then submit.
+    /// Record commands, then submit. The shell clears them and puts them into [`Outbox::spare`].
     Submit {
         /// What the timeline reaches.
         value: TimelineValue,
+        /// What to record.
+        commands: Commands,
     },
     /// Read two timestamps and answer.
     Ticks {
@@ -222,12 +240,22 @@ pub enum Action {
     },
 }
 
-/// What one call of the engine asks for. Commands are recorded first, then the actions are done in order;
-/// a submission takes the commands of all calls before it along.
-#[derive(Default)]
+/// Who waits for a recording to be kept.
+#[derive(Debug)]
+pub enum SealReply {
+    /// A caller of `rebind`.
+    Rebound(Reply<Result<(), ServerError>>),
+    /// A caller of `stop_capture`.
+    Stopped(Reply<Result<Sealed, ServerError>>),
+}
+
+/// What the engine asks for. Commands gather over many calls, until a submission takes them along.
+#[derive(Debug, Default)]
 pub struct Outbox {
-    /// For the device's queue.
+    /// For the device's queue, with the next submission.
     pub commands: Commands,
-    /// For the shell.
+    /// For the shell, in order.
     pub actions: Vec<Action>,
+    /// Cleared commands, so that their memory is used again.
+    pub spare: Vec<Commands>,
 }

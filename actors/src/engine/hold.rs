@@ -1,0 +1,105 @@
+//! Messages that cannot be carried out yet, and what they hold up.
+//!
+//! A launch waits for its kernel, a write for its bytes, a reservation for memory in flight. What names the same
+//! buffers waits behind them, and what comes later on the stream of a held launch too; everything else goes on.
+
+use crate::engine::command::{PipelineId, TimelineValue};
+use crate::id::BufferId;
+use crate::message::{Body, BufferRange, Count, Envelope, GraphCall};
+
+/// What a message waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Bytes from outside. It holds up its buffer and not its stream.
+    Arrival(u64),
+    /// Other held messages.
+    Behind,
+    /// A kernel.
+    Kernel(PipelineId),
+    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and not its stream.
+    Memory(TimelineValue),
+}
+
+impl Reason {
+    /// Whether what comes later on the stream waits too.
+    fn holds_stream(self) -> bool {
+        match self {
+            Self::Behind | Self::Kernel(_) => true,
+            Self::Arrival(_) | Self::Memory(_) => false,
+        }
+    }
+}
+
+/// A held message.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The message.
+    pub(crate) envelope: Envelope,
+    /// Why.
+    pub(crate) reason: Reason,
+}
+
+impl Held {
+    /// Whether what comes later on the stream waits too.
+    pub(crate) fn holds_stream(&self) -> bool {
+        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
+        self.reason.holds_stream() && !gives_back
+    }
+}
+
+/// Whether a message keeps its place behind everything held, whatever that names: a graph names many buffers, and
+/// a replay of it may be held.
+pub(crate) fn waits_for_all(body: &Body) -> bool {
+    let of_graph = |call: &GraphCall| {
+        matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. })
+    };
+    matches!(body, Body::Sync { .. }) || matches!(body, Body::Graph(call) if of_graph(call))
+}
+
+/// Whether a message has a place in its stream, so that a held launch on it comes first. Questions about memory and
+/// releases have none.
+pub(crate) fn keeps_stream_order(body: &Body) -> bool {
+    !matches!(
+        body,
+        Body::Cleanup { .. }
+            | Body::LeaseAsk { .. }
+            | Body::LeaseEnd { .. }
+            | Body::Record { .. }
+            | Body::Release { .. }
+            | Body::Report { .. }
+            | Body::Stage { .. }
+            | Body::Stop
+            | Body::Usage { .. }
+            | Body::Graph(GraphCall::Drop { .. })
+    )
+}
+
+/// Calls `see` with each buffer that a message names, until it says true.
+pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool {
+    let mut range = |r: &BufferRange| see(r.buffer);
+    match body {
+        Body::Check { ranges, .. } | Body::Sync { ranges, .. } => ranges.iter().any(range),
+        Body::Launch(launch) => {
+            launch.buffers.iter().any(&mut range)
+                || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
+        }
+        Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
+        Body::Receive { to, .. } | Body::Write { to, .. } => range(to),
+        Body::Release { buffer } | Body::Reserve { buffer, .. } => see(*buffer),
+        Body::Resource { range: r, .. } | Body::Spoil { range: r, .. } => range(r),
+        Body::Cleanup { .. }
+        | Body::DryRun { .. }
+        | Body::Flush { .. }
+        | Body::Graph(_)
+        | Body::Install { .. }
+        | Body::LeaseAsk { .. }
+        | Body::LeaseEnd { .. }
+        | Body::Mode(_)
+        | Body::Profile(_)
+        | Body::Record { .. }
+        | Body::Report { .. }
+        | Body::Stage { .. }
+        | Body::Stop
+        | Body::Usage { .. } => false,
+    }
+}

@@ -1,0 +1,270 @@
+//! Profiling windows and capture windows: the calls that open and close them, and replays.
+
+use crate::engine::command::{Action, Command, GraphId, Outbox, SealReply, Span};
+use crate::engine::fault::Found;
+use crate::engine::graph::{Graph, Recording, refused};
+use crate::engine::timeline::Waiter;
+use crate::engine::Engine;
+use crate::error::{ProfileError, ServerError};
+use crate::id::StreamId;
+use crate::message::{BufferRange, GraphCall, Sealed};
+use crate::profile::{ProfileTicks, ProfileWindow};
+use crate::reply::Reply;
+use std::sync::Arc;
+
+impl Engine {
+    // ------------------------------------------------------------------------------ profiling
+
+    pub(super) fn start_window(&mut self, stream: StreamId, reply: Reply<Result<ProfileWindow, ProfileError>>) {
+        let opened = self.allow(stream, "profile").map(|()| self.windows.open(stream));
+        reply.send(opened.map_err(ProfileError::from));
+    }
+
+    pub(super) fn end_window(
+        &mut self,
+        window: ProfileWindow,
+        reply: Reply<Result<(), ProfileError>>,
+        ticks: Reply<Result<ProfileTicks, ProfileError>>,
+        out: &mut Outbox,
+    ) {
+        if let Err(error) = self.allow(window.stream_id, "profile") {
+            return reply.send(Err(error.into()));
+        }
+        let failed = match self.windows.close(window) {
+            None => return reply.send(Err(ProfileError::NotRegistered)),
+            Some(closed) => match (closed.failed, closed.start) {
+                (Some(error), start) => {
+                    self.give_back_later(start);
+                    ProfileError::from(error)
+                }
+                (None, None) => ProfileError::NotMeasured,
+                (None, Some(start)) => {
+                    self.make_room(out);
+                    let end = self.windows.take(1);
+                    out.commands.list.push(Command::Timestamp(end));
+                    self.timeline.open.commands += 1;
+                    reply.send(Ok(()));
+                    return self.when_done(Waiter::Ticks { start, end, reply: ticks }, out);
+                }
+            },
+        };
+        reply.send(Ok(()));
+        ticks.send(Err(failed));
+    }
+
+    /// Forgets a window.
+    pub(super) fn abandon_window(&mut self, window: ProfileWindow) {
+        let start = self.windows.close(window).and_then(|w| w.start);
+        self.give_back_later(start);
+    }
+
+    /// Frees the place of a timestamp behind what is recorded now: it may be on its way still.
+    fn give_back_later(&mut self, start: Option<crate::engine::command::TimestampSlot>) {
+        let Some(start) = start else { return };
+        match self.timeline.last() {
+            Some(submission) => submission.slots.push(start),
+            None => self.windows.give_back(start),
+        }
+    }
+
+    // ------------------------------------------------------------------------------ capture
+
+    pub(super) fn graph_call(&mut self, stream: StreamId, call: GraphCall, out: &mut Outbox) {
+        match call {
+            GraphCall::Drop { graph } => self.drop_graph(graph, out),
+            GraphCall::Prepare { reply } => {
+                let result = self.alive().and_then(|()| self.stream(stream).capture.prepare());
+                reply.send(result);
+            }
+            GraphCall::Rebind { graph, old, new, reply } => self.rebind(graph, &old, &new, reply, out),
+            GraphCall::Replay { graph, reply, budgeted } => {
+                let result = self.replay(stream, graph, budgeted, out);
+                if budgeted && !matches!(result, Ok(true)) {
+                    out.actions.push(Action::FinishLaunches(1));
+                }
+                reply.send(result.map(|_| ()));
+            }
+            GraphCall::Start { reply } => {
+                let result = self.alive().and_then(|()| self.stream(stream).capture.start());
+                reply.send(result);
+            }
+            GraphCall::Stop { reply } => match self.stop_capture(stream) {
+                Ok((sealed, tape)) => {
+                    out.actions.push(Action::Seal { sealed, tape, reply: SealReply::Stopped(reply) });
+                }
+                Err(error) => reply.send(Err(error)),
+            },
+        }
+    }
+
+    fn stop_capture(&mut self, stream: StreamId) -> Result<(Sealed, crate::engine::command::Commands), ServerError> {
+        let (recording, cause) = self.stream(stream).capture.stop()?;
+        if let Some(cause) = cause {
+            self.discard(&recording, &cause);
+            return Err(cause);
+        }
+        let score = recording.tape.score();
+        let graph = self.keep(*recording);
+        let id = self.next_graph();
+        let held = graph.buffers.iter().filter_map(|b| self.buffers.get(*b)?.slice).map(|s| s.padded).sum::<u64>();
+        let sealed = Sealed {
+            graph: id,
+            kind: self.options.properties.features.graph,
+            launches: graph.tape.len(),
+            barriers: score.barriers,
+            bytes_held: held + graph.owned.iter().map(|s| s.padded).sum::<u64>(),
+        };
+        self.graphs.insert(id, graph);
+        Ok((sealed, score.commands))
+    }
+
+    fn next_graph(&mut self) -> GraphId {
+        self.next_token += 1;
+        GraphId(self.next_token)
+    }
+
+    /// What a good window leaves.
+    fn keep(&self, recording: Recording) -> Graph {
+        let inputs = recording.tape.inputs();
+        let is_input = |span: &Span| inputs.contains(span);
+        let lives = |range: &BufferRange| self.buffers.get(range.buffer).is_some();
+        let mut reads: Vec<BufferRange> =
+            recording.reads.iter().filter(|(r, span)| lives(r) && is_input(span)).map(|(r, _)| *r).collect();
+        let key = |r: &BufferRange| (r.buffer, r.offset, r.size);
+        reads.sort_unstable_by_key(key);
+        reads.dedup();
+        let mut outputs: Vec<(BufferRange, bool)> = recording.writes.into_iter().filter(|(r, _)| lives(r)).collect();
+        // What is read before it is written keeps its failure: such an output is no clean one.
+        outputs.sort_unstable_by_key(|(r, read)| (key(r), !read));
+        outputs.dedup_by_key(|(r, _)| key(r));
+        Graph {
+            tape: recording.tape,
+            buffers: recording.buffers,
+            owned: recording.owned,
+            inputs: reads,
+            outputs,
+        }
+    }
+
+    /// What a doomed window leaves: its outputs were never written.
+    fn discard(&mut self, recording: &Recording, cause: &ServerError) {
+        let claim = self.buffers.ledger.fail(cause.clone());
+        recording.writes.iter().for_each(|(range, _)| self.buffers.claim(range, claim.clone()));
+        recording.buffers.iter().for_each(|buffer| self.disown(*buffer));
+        recording.owned.iter().for_each(|slice| self.memory.release(slice.id));
+    }
+
+    /// The device did not keep a recording.
+    pub fn seal_refused(&mut self, graph: GraphId, out: &mut Outbox) {
+        self.drop_graph(graph, out);
+    }
+
+    /// Enqueues a replay. True where it went to the queue.
+    fn replay(
+        &mut self,
+        stream: StreamId,
+        id: GraphId,
+        budgeted: bool,
+        out: &mut Outbox,
+    ) -> Result<bool, ServerError> {
+        self.allow(stream, "replay")?;
+        let Some(graph) = self.graphs.get(&id) else { return Err(refused("replay: there is no such graph")) };
+        if graph.tape.len() == 0 || self.memory.is_dry(stream) {
+            return Ok(false);
+        }
+        if self.buffers.any_spoiled() && !self.failures_allow(id) {
+            return Ok(false);
+        }
+        self.make_room(out);
+        self.begin_work(stream, out);
+        if self.hazards.access_everything() {
+            out.commands.list.push(Command::Barrier);
+        }
+        out.commands.list.push(Command::Replay(id));
+        self.timeline.open.commands += 1;
+        self.timeline.open.launches += usize::from(budgeted);
+        Ok(true)
+    }
+
+    /// Whether what a replay reads was ever written. If not, what it writes carries the same failures.
+    fn failures_allow(&mut self, id: GraphId) -> bool {
+        let Some(graph) = self.graphs.get(&id) else { return true };
+        let mut found = Found::default();
+        graph.inputs.iter().for_each(|range| self.buffers.find(range, &mut found));
+        if found.is_empty() {
+            for (range, read) in &graph.outputs {
+                if !read {
+                    self.buffers.heal(range);
+                }
+            }
+            return true;
+        }
+        let step: Arc<str> = "graph replay".into();
+        for (range, _) in &graph.outputs {
+            found.claims().iter().for_each(|claim| self.buffers.claim(range, claim.through(&step)));
+        }
+        false
+    }
+
+    fn rebind(
+        &mut self,
+        id: GraphId,
+        old: &BufferRange,
+        new: &BufferRange,
+        reply: Reply<Result<(), ServerError>>,
+        out: &mut Outbox,
+    ) {
+        let (Some(from), Some(to)) = (self.buffers.span(old), self.buffers.span(new)) else {
+            return reply.send(Err(refused("rebind: a buffer has no memory")));
+        };
+        if from.size != to.size {
+            let reason = format!("rebind: {} bytes for {}", to.size, from.size);
+            return reply.send(Err(refused(&reason)));
+        }
+        let Some(graph) = self.graphs.get_mut(&id) else {
+            return reply.send(Err(refused("rebind: there is no such graph")));
+        };
+        graph.tape.rebind(from, to);
+        let put = |range: &mut BufferRange| {
+            let inside = range.buffer == old.buffer
+                && range.offset >= old.offset
+                && range.offset + range.size <= old.offset + old.size;
+            if inside {
+                range.offset = new.offset + (range.offset - old.offset);
+                range.buffer = new.buffer;
+            }
+        };
+        graph.inputs.iter_mut().for_each(put);
+        graph.outputs.iter_mut().for_each(|(range, _)| put(range));
+        let held = !graph.buffers.contains(&new.buffer);
+        if held {
+            graph.buffers.push(new.buffer);
+        }
+        let score = graph.tape.score();
+        let sealed = Sealed {
+            graph: id,
+            kind: self.options.properties.features.graph,
+            launches: graph.tape.len(),
+            barriers: score.barriers,
+            bytes_held: 0,
+        };
+        if held && let Some(buffer) = self.buffers.get_mut(new.buffer) {
+            buffer.owners += 1;
+        }
+        // Replays that are recorded take the tape as it was.
+        self.submit(out);
+        out.actions.push(Action::Seal { sealed, tape: score.commands, reply: SealReply::Rebound(reply) });
+    }
+
+    /// The last holder of a graph is gone: its memory may be used by later work at once.
+    pub(super) fn drop_graph(&mut self, id: GraphId, out: &mut Outbox) {
+        let Some(graph) = self.graphs.remove(&id) else { return };
+        graph.buffers.iter().for_each(|buffer| self.disown(*buffer));
+        graph.owned.iter().for_each(|slice| self.memory.release(slice.id));
+        match self.timeline.last() {
+            Some(submission) => submission.graphs.push(id),
+            None => out.actions.push(Action::DropGraph(id)),
+        }
+        self.feed(out);
+    }
+}
