@@ -3,7 +3,9 @@
 //! Two floors for each: the DMA by itself, between pinned memory and a buffer that exist already, and the DMA with the
 //! host's copy between pinned and ordinary memory.
 
+#[expect(dead_code, reason = "nothing is launched here")]
 mod common;
+#[expect(dead_code, reason = "nothing is launched here")]
 mod plain;
 
 use std::time::{Duration, Instant};

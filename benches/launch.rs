@@ -402,7 +402,11 @@ fn mixed_sizes() -> Vec<u64> {
         state ^= state << 17;
         state
     };
-    (0..1024).map(|_| 1 << (8 + random() % 12)).map(|power: u64| power + random() % power).collect()
+    let size = |_| {
+        let power = 1 << (8 + random() % 12);
+        power + random() % power
+    };
+    (0..1024).map(size).collect()
 }
 
 /// Command buffers for `count` dispatches, each with how many it takes.

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use ash::{khr, vk};
 
 use crate::common::Result;
-use crate::plain::{Device, Gpu, Recorder, Region, Scope, has_extension};
+use crate::plain::open::has_extension;
+use crate::plain::{Device, Gpu, Recorder, Region, Scope};
 
 /// Every word of the buffer grows by one, the first 64 of it by a single group.
 pub(crate) const ADD_ONE: &str = "

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "the floor is plain Vulkan calls")]
 
 pub(crate) mod buffer;
-mod open;
+pub(crate) mod open;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use vkactor::DeviceInfo;
 use crate::common::Result;
 use buffer::RawBuffer;
 pub(crate) use buffer::{Place, Region};
-pub(crate) use open::{Device, has_extension};
+pub(crate) use open::Device;
 
 /// Stages and accesses on one side of a barrier.
 pub(crate) type Scope = (vk::PipelineStageFlags, vk::AccessFlags);
