@@ -55,10 +55,10 @@ impl Spread {
         // Half the way between the quartiles, in per cent.
         let spread = (self.upper - self.lower) / self.median * 50.0;
         match bytes {
-            // Bytes a nanosecond are GB/s.
-            Some(bytes) => format!("{:.2} GB/s ±{spread:.0}%", bytes as f64 / self.median),
-            None if self.median < 1e3 => format!("{:.0} ns ±{spread:.0}%", self.median),
-            None => format!("{:.2} µs ±{spread:.0}%", self.median / 1e3),
+            // Bytes a nanosecond are GB/s. For few bytes the fixed cost is what counts, so time is shown.
+            Some(bytes) if bytes >= 1 << 20 => format!("{:.2} GB/s ±{spread:.0}%", bytes as f64 / self.median),
+            _ if self.median < 1e3 => format!("{:.0} ns ±{spread:.0}%", self.median),
+            _ => format!("{:.2} µs ±{spread:.0}%", self.median / 1e3),
         }
     }
 }

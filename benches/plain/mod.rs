@@ -15,7 +15,7 @@ use std::rc::Rc;
 use ash::vk;
 use vkactor::DeviceInfo;
 
-use crate::common::Result;
+use crate::common::{Result, pause};
 use buffer::RawBuffer;
 pub(crate) use buffer::{Place, Region};
 pub(crate) use open::Device;
@@ -173,7 +173,7 @@ impl Gpu {
             Wait::Spin => {
                 // SAFETY: the semaphore is a timeline of this device.
                 while unsafe { self.device.raw.get_semaphore_counter_value(self.timeline)? } < value {
-                    std::hint::spin_loop();
+                    pause();
                 }
             }
             Wait::Sleep => {
