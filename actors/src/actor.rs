@@ -1,7 +1,7 @@
 //! The actor of one device: takes events, lets the engine decide, and carries out what it says.
 
 use crate::bytes::Bytes;
-use crate::engine::command::{Action, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
+use crate::engine::command::{Action, Commands, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
 use crate::engine::memory::MemoryReport;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{IoError, LaunchError, ProfileError, ServerError};
@@ -46,9 +46,14 @@ pub(crate) struct DeviceActor<D: Device> {
     inbox: Inbox,
     compiler: Arc<D::Compiler>,
     target: Arc<TargetProperties>,
+    late_failures: bool,
     options: ShellOptions,
     outbox: Outbox,
     actions: VecDeque<Action>,
+    /// The queue's other half: it goes back to the mailbox when the next events are taken.
+    taken: Vec<Event>,
+    /// Taken and not handled yet.
+    events: VecDeque<Event>,
 }
 
 impl<D: Device> DeviceActor<D> {
@@ -60,6 +65,7 @@ impl<D: Device> DeviceActor<D> {
         engine: EngineOptions,
         options: ShellOptions,
     ) -> Self {
+        let late_failures = engine.limits.late_failures;
         device.start(inbox.mailbox().clone());
         Self {
             engine: Engine::new(engine),
@@ -67,27 +73,20 @@ impl<D: Device> DeviceActor<D> {
             device,
             inbox,
             target,
+            late_failures,
             options,
             outbox: Outbox::default(),
             actions: VecDeque::new(),
+            taken: Vec::new(),
+            events: VecDeque::new(),
         }
     }
 
     /// Runs until the actor is told to stop and everything sent before is done. It waits for events only, never for
     /// the device.
     pub(crate) async fn run(mut self) {
-        let mut events = Vec::new();
-        let mut turn = VecDeque::new();
         loop {
-            self.inbox.take(&mut events);
-            turn.extend(events.drain(..));
-            for _ in 0..EVENTS_PER_TURN {
-                let Some(event) = turn.pop_front() else { break };
-                self.handle(event);
-            }
-            self.look_at_device();
-            let idle = turn.is_empty() && self.inbox.is_empty();
-            self.end_turn(idle);
+            let idle = self.turn();
             if self.engine.is_finished() {
                 return;
             }
@@ -97,15 +96,30 @@ impl<D: Device> DeviceActor<D> {
         }
     }
 
-    /// Handles one event.
-    pub(crate) fn handle(&mut self, event: Event) {
-        self.engine.handle(event, &mut self.outbox);
+    /// One turn: takes what is there, up to a bound, lets the engine decide, and looks at the device. True where
+    /// nothing more is waiting.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.inbox.take(&mut self.taken);
+        self.events.extend(self.taken.drain(..));
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.events.pop_front() else { break };
+            self.handle(event);
+        }
+        self.look_at_device();
+        let idle = self.events.is_empty() && self.inbox.is_empty();
+        self.engine.end_turn(idle, &mut self.outbox);
         self.carry_out();
+        idle
     }
 
-    /// Ends a turn.
-    pub(crate) fn end_turn(&mut self, idle: bool) {
-        self.engine.end_turn(idle, &mut self.outbox);
+    /// The engine, to look at.
+    #[cfg(test)]
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.engine.handle(event, &mut self.outbox);
         self.carry_out();
     }
 
@@ -113,6 +127,11 @@ impl<D: Device> DeviceActor<D> {
     fn look_at_device(&mut self) -> bool {
         let Some(awaited) = self.engine.awaited() else { return false };
         match self.device.reached() {
+            Ok(value) if value >= awaited && self.late_failures => {
+                // What failed was posted before the value was reached: it comes before the readers are answered.
+                self.inbox.mailbox().post(Event::Progress(value));
+                true
+            }
             Ok(value) if value >= awaited => {
                 self.handle(Event::Progress(value));
                 true
@@ -209,21 +228,21 @@ impl<D: Device> DeviceActor<D> {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),
             },
-            Action::Submit { value } => self.submit(value),
+            Action::Submit { value, commands } => self.submit(value, commands),
             Action::Ticks { start, end, reply } => reply.send(self.ticks(start, end)),
         }
     }
 
-    fn submit(&mut self, value: TimelineValue) {
+    fn submit(&mut self, value: TimelineValue, mut commands: Commands) {
         if self.is_alive() {
-            let commands = &self.outbox.commands;
             tracing::trace!(value = value.0, commands = commands.list.len(), "submission");
-            let submitted = self.device.record(commands).and_then(|()| self.device.submit(value));
+            let submitted = self.device.record(&commands).and_then(|()| self.device.submit(value));
             if let Err(error) = submitted {
                 self.lose(&error);
             }
         }
-        self.outbox.commands.clear();
+        commands.clear();
+        self.outbox.spare.push(commands);
     }
 
     fn is_alive(&self) -> bool {

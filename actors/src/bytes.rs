@@ -1,13 +1,14 @@
 //! Bytes on the host: owned, pinned for a device, in a file, or still on a device.
 
 use crate::error::{IoError, ServerError};
+use crate::message::Incoming;
 use crate::wait::block_on;
 use bytes::Bytes as Shared;
 use std::fmt;
 use std::future::Future;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -74,6 +75,15 @@ struct Late {
 enum Source {
     Device(Box<dyn LazySource>),
     File { path: PathBuf, offset: u64 },
+}
+
+/// Bytes as a message takes them: the caller waits for none.
+#[derive(Debug)]
+pub enum Delivery {
+    /// They are at hand.
+    Here(Bytes),
+    /// They have to be fetched first.
+    Later(Incoming),
 }
 
 impl Bytes {
@@ -150,9 +160,7 @@ impl Bytes {
     pub fn try_materialize(&self) -> Result<&[u8], ServerError> {
         match &self.0 {
             Repr::Native(_) | Repr::Pinned(_) => Ok(self.present()),
-            Repr::Late(late) => {
-                Ok(block_on(late.found.get_or_try_init(|| late.source.fetch(late.len)))?.present())
-            }
+            Repr::Late(late) => Ok(block_on(late.found.get_or_try_init(|| late.source.fetch(late.len)))?.present()),
         }
     }
 
@@ -182,6 +190,24 @@ impl Bytes {
             Repr::Native(bytes) => bytes,
             Repr::Pinned(_) | Repr::Late(_) => Shared::from_owner(Owner(self)),
         }
+    }
+
+    /// The bytes for a message. A read of a device is sent before this returns; a file is not opened yet.
+    ///
+    /// What is fetched for a message is not kept here: looking at a clone of lazy bytes fetches them once more.
+    pub fn deliver(self) -> Delivery {
+        let Repr::Late(late) = &self.0 else { return Delivery::Here(self) };
+        if let Some(found) = late.found.get() {
+            return Delivery::Here(found.clone());
+        }
+        let len = late.len;
+        Delivery::Later(match &late.source {
+            Source::Device(source) => Incoming::Future(source.read()),
+            Source::File { path, offset } => {
+                let (path, offset) = (path.clone(), *offset);
+                Incoming::Blocking(Box::new(move || read_file(&path, offset, len)))
+            }
+        })
     }
 
     /// The bytes as a vector of elements.
@@ -221,20 +247,22 @@ impl Source {
     async fn fetch(&self, len: usize) -> Result<Bytes, ServerError> {
         match self {
             Self::Device(source) => source.read().await,
-            Self::File { path, offset } => {
-                let read = || {
-                    let mut file = std::fs::File::open(path)?;
-                    file.seek(SeekFrom::Start(*offset))?;
-                    let mut bytes = vec![0; len];
-                    file.read_exact(&mut bytes)?;
-                    Ok(bytes)
-                };
-                read().map(Bytes::from).map_err(|e: std::io::Error| {
-                    IoError::File(format!("{}: {len} bytes at {offset}: {e}", path.display())).into()
-                })
-            }
+            Self::File { path, offset } => read_file(path, *offset, len),
         }
     }
+}
+
+fn read_file(path: &Path, offset: u64, len: usize) -> Result<Bytes, ServerError> {
+    let read = || {
+        let mut file = std::fs::File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = vec![0; len];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    };
+    read()
+        .map(Bytes::from)
+        .map_err(|e: std::io::Error| IoError::File(format!("{}: {len} bytes at {offset}: {e}", path.display())).into())
 }
 
 struct Owner(Bytes);

@@ -31,11 +31,6 @@ impl KernelId {
         };
         Self(half(1) << 64 | half(2))
     }
-
-    /// The low bits, which are as good as random.
-    pub(crate) const fn low(self) -> u64 {
-        self.0 as u64
-    }
 }
 
 /// A program that the device can run.
@@ -52,6 +47,12 @@ pub trait CubeKernel: Send + Sync + 'static {
     /// Constants and the calling convention; by default none, and buffers by binding.
     fn options(&self) -> KernelOptions {
         KernelOptions::default()
+    }
+}
+
+impl fmt::Debug for dyn CubeKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CubeKernel({})", self.name())
     }
 }
 

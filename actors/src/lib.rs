@@ -5,6 +5,7 @@ pub mod bytes;
 pub mod engine;
 pub mod error;
 pub mod handle;
+pub mod host;
 pub mod id;
 pub mod kernel;
 pub mod mailbox;
@@ -13,7 +14,11 @@ pub mod port;
 pub mod profile;
 pub mod properties;
 pub mod reply;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod tensor;
+#[cfg(test)]
+mod tests;
 pub mod wait;
 pub mod registry;
 pub mod server;

@@ -4,7 +4,7 @@ use crate::error::ServerError;
 use crate::id::{ActorId, ServiceId, StreamId};
 use crate::message::{Body, Envelope, Event, LeaseId};
 use crate::wait::block_on;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,8 +46,9 @@ struct Queue {
 pub struct Inbox(Mailbox);
 
 thread_local! {
-    /// The hold under which this thread calls, and the actor that granted it.
-    static LEASE: Cell<Option<(ActorId, LeaseId)>> = const { Cell::new(None) };
+    /// The holds under which this thread calls, innermost last, and the actors that granted them. One thread may
+    /// hold several devices.
+    static LEASES: RefCell<Vec<(ActorId, LeaseId)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The two ends of a new mailbox. At most `launches_max` launches are in flight.
@@ -137,6 +138,21 @@ impl Mailbox {
         true
     }
 
+    /// As [`Mailbox::admit_upload`], as a future. Dropping it takes no places.
+    pub async fn admit_upload_async(&self, bytes: usize) -> usize {
+        let places = places(bytes);
+        if places == 0 || self.lease().is_some() {
+            return 0;
+        }
+        match self.0.uploads.acquire_many(places as u32).await {
+            Ok(permit) => {
+                permit.forget();
+                bytes
+            }
+            Err(_closed) => 0,
+        }
+    }
+
     /// Resolves when a launch would be taken without waiting; first come, first served.
     ///
     /// # Errors
@@ -152,18 +168,24 @@ impl Mailbox {
 
     /// The hold under which this thread calls this actor.
     pub fn lease(&self) -> Option<LeaseId> {
-        LEASE.get().filter(|(actor, _)| *actor == self.0.actor).map(|(_, lease)| lease)
+        let find = |leases: &RefCell<Vec<(ActorId, LeaseId)>>| {
+            let leases = leases.borrow();
+            leases.iter().rev().find(|(actor, _)| *actor == self.0.actor).map(|(_, lease)| *lease)
+        };
+        // A handle dropped while its thread ends may call when the list is gone already.
+        LEASES.try_with(find).unwrap_or(None)
     }
 
     /// Runs `task` with this thread's calls under `lease`, and puts back what was before, also after a panic.
     pub fn under<R>(&self, lease: LeaseId, task: impl FnOnce() -> R) -> R {
-        struct Restore(Option<(ActorId, LeaseId)>);
+        struct Restore;
         impl Drop for Restore {
             fn drop(&mut self) {
-                LEASE.set(self.0);
+                LEASES.with_borrow_mut(Vec::pop);
             }
         }
-        let _restore = Restore(LEASE.replace(Some((self.0.actor, lease))));
+        LEASES.with_borrow_mut(|leases| leases.push((self.0.actor, lease)));
+        let _restore = Restore;
         task()
     }
 

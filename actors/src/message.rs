@@ -39,15 +39,16 @@ pub enum Event {
         /// What it takes and the device's pipeline, or why there is none.
         result: Result<(Reflection, Box<dyn Any + Send>), LaunchError>,
     },
-    /// A kernel failed when it ran. Posted before the progress of its submission.
+    /// One dispatch broke off half-way; the rest of its submission goes on.
     Failed {
-        /// The submission.
+        /// The submission that ran it.
         submission: TimelineValue,
-        /// Which of the dispatches of the submission, or of the graph, counted from zero.
-        dispatch: u32,
-        /// The graph whose replay it was in.
+        /// The recording that it is part of, if it ran as a replay.
         graph: Option<GraphId>,
-        /// What it said.
+        /// Which dispatch: its place among those of the recording, or else among those that were recorded for the
+        /// submission itself, from zero.
+        dispatch: u32,
+        /// What happened.
         reason: String,
     },
     /// The device is gone.
@@ -249,13 +250,8 @@ pub struct Launch {
 }
 
 /// A kernel in a message; the engine takes it from the first launch of its id.
+#[derive(Debug)]
 pub struct Kernel(pub Option<Box<dyn CubeKernel>>);
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({:?})", self.0.as_ref().map(|k| k.name()))
-    }
-}
 
 /// Workgroups of a launch.
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,14 @@ impl<T> Reply<T> {
         let _gone = self.0.send(value);
     }
 
+    /// Answers, or gives the value back where the caller is gone: for what somebody has to let go of.
+    ///
+    /// # Errors
+    /// The value.
+    pub fn offer(self, value: T) -> Result<(), T> {
+        self.0.send(value)
+    }
+
     /// Whether the caller is gone.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
@@ -37,5 +45,19 @@ impl<T> Answer<T> {
         T: Send,
     {
         async move { self.0.await.map_err(|_| ServerError::Closed) }
+    }
+
+    /// As [`Answer::wait`], for a caller that looks after the answer when it stops waiting.
+    pub fn answered(&mut self) -> impl Future<Output = Result<T, ServerError>> + Send
+    where
+        T: Send,
+    {
+        async move { (&mut self.0).await.map_err(|_| ServerError::Closed) }
+    }
+
+    /// Stops waiting: gives an answer that has come and was not taken, and refuses one that would come later.
+    pub fn close(&mut self) -> Option<T> {
+        self.0.close();
+        self.0.try_recv().ok()
     }
 }

@@ -142,6 +142,7 @@ impl Commands {
 }
 
 /// What the shell is to do, in order, besides recording commands.
+#[derive(Debug)]
 pub enum Action {
     /// Make a compiled kernel known to the device.
     AddPipeline {
@@ -214,10 +215,12 @@ pub enum Action {
         /// What.
         bytes: Bytes,
     },
-    /// Record the commands so far, then submit.
+    /// Record commands, then submit. The shell clears them and puts them into [`Outbox::spare`].
     Submit {
         /// What the timeline reaches.
         value: TimelineValue,
+        /// What to record.
+        commands: Commands,
     },
     /// Read two timestamps and answer.
     Ticks {
@@ -246,12 +249,13 @@ pub enum SealReply {
     Stopped(Reply<Result<Sealed, ServerError>>),
 }
 
-/// What one call of the engine asks for. Commands are recorded first, then the actions are done in order;
-/// a submission takes the commands of all calls before it along.
-#[derive(Default)]
+/// What the engine asks for. Commands gather over many calls, until a submission takes them along.
+#[derive(Debug, Default)]
 pub struct Outbox {
-    /// For the device's queue.
+    /// For the device's queue, with the next submission.
     pub commands: Commands,
-    /// For the shell.
+    /// For the shell, in order.
     pub actions: Vec<Action>,
+    /// Cleared commands, so that their memory is used again.
+    pub spare: Vec<Commands>,
 }

@@ -42,13 +42,18 @@ pub(crate) struct Held {
 impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
-        self.reason.holds_stream() && !matches!(self.envelope.body, Body::Release { .. })
+        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
+        self.reason.holds_stream() && !gives_back
     }
 }
 
-/// Whether a message keeps its place behind everything held, whatever that names.
+/// Whether a message keeps its place behind everything held, whatever that names: a graph names many buffers, and
+/// a replay of it may be held.
 pub(crate) fn waits_for_all(body: &Body) -> bool {
-    matches!(body, Body::Sync { .. } | Body::Graph(GraphCall::Replay { .. } | GraphCall::Rebind { .. }))
+    let of_graph = |call: &GraphCall| {
+        matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. })
+    };
+    matches!(body, Body::Sync { .. }) || matches!(body, Body::Graph(call) if of_graph(call))
 }
 
 /// Whether a message has a place in its stream, so that a held launch on it comes first. Questions about memory and

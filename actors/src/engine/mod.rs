@@ -48,6 +48,8 @@ const BATCH_COMMANDS: usize = 256;
 const FIRST_BATCH_COMMANDS: usize = 16;
 /// Submissions in flight before a batch waits to become full.
 const SUBMISSIONS_AHEAD: usize = 2;
+/// Turns between two looks for pages whose period is over: a look is a pass over all pages.
+const TURNS_PER_SWEEP: u32 = 64;
 /// Streams that are remembered though nothing is open on them.
 const IDLE_STREAMS_MAX: usize = 1024;
 /// How long the device may make no progress before it counts as lost: longer than any kernel that a desktop's
@@ -77,7 +79,17 @@ struct Stream {
     holds: u32,
 }
 
+/// A message behind an answer of the shell about a page.
+#[derive(Debug)]
+enum Parked {
+    /// Its place has come; whether it has waited for memory already.
+    Again(Envelope, bool),
+    /// Its place comes behind those before it, which may be held up yet.
+    Behind(Held),
+}
+
 /// The state of one device.
+#[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
     memory: MemoryManager,
@@ -92,9 +104,8 @@ pub struct Engine {
     graphs: IdMap<GraphId, Graph>,
     windows: Windows,
     lease: Lease,
-    /// Messages behind an answer of the shell about a page, the one that asks first; each with whether it has waited
-    /// for memory already.
-    parked: VecDeque<(Envelope, bool)>,
+    /// Messages behind an answer of the shell about a page, the one that asks first.
+    parked: VecDeque<Parked>,
     /// Whether the shell owes that answer.
     awaiting_page: bool,
     /// Reservations that wait for memory, first come first served.
@@ -107,6 +118,7 @@ pub struct Engine {
     lost: Option<String>,
     scratch: launch::Scratch,
     freed: Vec<PageId>,
+    turns: u32,
 }
 
 impl Engine {
@@ -140,6 +152,7 @@ impl Engine {
             lost: None,
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
+            turns: 0,
         }
     }
 
@@ -185,9 +198,12 @@ impl Engine {
         }
         self.awaiting_page = false;
         while !self.awaiting_page
-            && let Some((envelope, waited)) = self.parked.pop_front()
+            && let Some(next) = self.parked.pop_front()
         {
-            self.perform(envelope, waited, out);
+            match next {
+                Parked::Again(envelope, waited) => self.perform(envelope, waited, out),
+                Parked::Behind(held) => self.reconsider(held, out),
+            }
         }
     }
 
@@ -197,6 +213,10 @@ impl Engine {
             self.submit(out);
         } else {
             self.make_room(out);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if idle && self.turns.is_multiple_of(TURNS_PER_SWEEP) {
+            self.sweep(false, out);
         }
         self.clear_for_lease(out);
     }
@@ -218,8 +238,14 @@ impl Engine {
         self.waiters > 0
     }
 
+    /// Whether messages wait for a compilation.
+    #[cfg(test)]
+    pub(crate) fn is_waiting_for_kernels(&self) -> bool {
+        self.held.iter().any(|held| matches!(held.reason, Reason::Kernel(_)))
+    }
+
     /// Live reservations, host and device bytes in use, graphs, and held messages: all are zero when all is gone.
-    pub fn counts(&self) -> [u64; 4] {
+    pub fn counts(&mut self) -> [u64; 4] {
         let auxiliary = self.memory.report(StreamId::DEFAULT).auxiliary;
         let host: u64 = auxiliary.iter().map(|(_, usage)| usage.bytes_in_use).sum();
         [
@@ -237,11 +263,7 @@ impl Engine {
         if self.stopping {
             return self.refuse_stopped(envelope, out);
         }
-        if self.is_blocked(&envelope) {
-            self.hold(envelope, Reason::Behind);
-        } else {
-            self.perform(envelope, false, out);
-        }
+        self.reconsider(Held { envelope, reason: Reason::Behind }, out);
     }
 
     /// The message came after the stop: dropping it answers `Closed`. What it took is given back.
@@ -256,7 +278,7 @@ impl Engine {
 
     fn perform(&mut self, envelope: Envelope, waited: bool, out: &mut Outbox) {
         if self.awaiting_page {
-            self.parked.push_back((envelope, waited));
+            self.parked.push_back(Parked::Again(envelope, waited));
             return;
         }
         let Envelope { lease, stream, body } = envelope;
@@ -351,6 +373,10 @@ impl Engine {
     }
 
     fn hold(&mut self, envelope: Envelope, reason: Reason) {
+        if let Body::Reserve { buffer, size, .. } = envelope.body {
+            // What names it later must find that it is held up.
+            self.buffers.place(buffer, None, size, envelope.stream);
+        }
         let held = Held { envelope, reason };
         self.mark(&held, true);
         self.held.push(held);
@@ -361,13 +387,22 @@ impl Engine {
         if held.holds_stream() {
             step(&mut self.stream(Self::place(&held.envelope)).holds);
         }
-        let buffers = &mut self.buffers;
-        hold::names(&held.envelope.body, |id| {
+        let Self { buffers, graphs, .. } = self;
+        let mut mark = |id| {
             if let Some(buffer) = buffers.get_mut(id) {
                 step(&mut buffer.holds);
             }
             false
-        });
+        };
+        hold::names(&held.envelope.body, &mut mark);
+        if let Body::Graph(GraphCall::Replay { graph, .. }) = &held.envelope.body
+            && let Some(graph) = graphs.get(graph)
+        {
+            // Neither changes while it is held: what changes or drops a graph waits for all that is held.
+            graph.buffers.iter().for_each(|id| {
+                mark(*id);
+            });
+        }
     }
 
     /// Something that messages wait for has come: carries out those that can go, in their order.
@@ -380,22 +415,31 @@ impl Engine {
             self.mark(one, false);
         }
         for one in held {
-            let waits = match one.reason {
-                Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
-                Reason::Behind => self.is_blocked(&one.envelope),
-                Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline) || self.is_blocked(&one.envelope),
-                Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
-            };
-            match one.reason {
-                reason if waits => self.hold(one.envelope, reason),
-                Reason::Arrival(token) if !self.is_blocked(&one.envelope) => {
-                    self.arrived(token, one.envelope, out);
-                }
-                reason @ Reason::Arrival(_) => self.hold(one.envelope, reason),
-                reason => self.perform(one.envelope, matches!(reason, Reason::Memory(_)), out),
-            }
+            self.reconsider(one, out);
         }
         self.clear_for_lease(out);
+    }
+
+    /// Carries a message out if what it waits for is there, and holds it up otherwise.
+    fn reconsider(&mut self, one: Held, out: &mut Outbox) {
+        if self.awaiting_page {
+            self.parked.push_back(Parked::Behind(one));
+            return;
+        }
+        let waits = match one.reason {
+            Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
+            Reason::Behind => false,
+            Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
+            Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
+        };
+        if waits || self.is_blocked(&one.envelope) {
+            self.hold(one.envelope, one.reason);
+            return;
+        }
+        match one.reason {
+            Reason::Arrival(token) => self.arrived(token, one.envelope, out),
+            reason => self.perform(one.envelope, matches!(reason, Reason::Memory(_)), out),
+        }
     }
 
     // ------------------------------------------------------------------------------ the queue
@@ -441,7 +485,9 @@ impl Engine {
     fn submit(&mut self, out: &mut Outbox) {
         self.urgent = false;
         if let Some(value) = self.timeline.submit() {
-            out.actions.push(Action::Submit { value });
+            let next = out.spare.pop().unwrap_or_default();
+            let commands = std::mem::replace(&mut out.commands, next);
+            out.actions.push(Action::Submit { value, commands });
             if self.lost.is_some() {
                 self.progress(value, out);
             }

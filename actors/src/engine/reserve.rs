@@ -4,7 +4,7 @@ use crate::engine::command::{Action, Command, Outbox, Span};
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::memory::{Shortage, Slice};
-use crate::engine::{Capture, Engine};
+use crate::engine::{Capture, Engine, Parked};
 use crate::error::{IoError, ServerError};
 use crate::id::{BufferId, StreamId};
 use crate::message::{Body, BufferRange, Envelope, LeaseId};
@@ -127,7 +127,7 @@ impl Engine {
             Shortage::Page { page, bytes, kind } => {
                 out.actions.push(Action::AllocatePage { page, bytes, kind });
                 self.awaiting_page = true;
-                self.parked.push_front((envelope, waited));
+                self.parked.push_front(Parked::Again(envelope, waited));
             }
             Shortage::Failed(error @ (IoError::OutOfMemory { .. } | IoError::PoolFull { .. })) if !waited => {
                 // Memory that is free, or will be when what is in flight is done, must not be the reason to fail.

@@ -149,11 +149,6 @@ impl Timeline {
         if self.open.is_blank() { self.in_flight.back_mut() } else { Some(&mut self.open) }
     }
 
-    /// The value behind which everything before now is done.
-    pub(crate) fn horizon(&self) -> TimelineValue {
-        if self.open.is_blank() { self.submitted } else { self.open.value }
-    }
-
     /// How far the device is.
     pub(crate) fn reached(&self) -> TimelineValue {
         self.reached

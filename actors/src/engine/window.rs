@@ -104,7 +104,7 @@ impl Engine {
             return Err(cause);
         }
         let score = recording.tape.score();
-        let graph = self.keep(stream, *recording);
+        let graph = self.keep(*recording);
         let id = self.next_graph();
         let held = graph.buffers.iter().filter_map(|b| self.buffers.get(*b)?.slice).map(|s| s.padded).sum::<u64>();
         let sealed = Sealed {
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// What a good window leaves.
-    fn keep(&self, stream: StreamId, recording: Recording) -> Graph {
+    fn keep(&self, recording: Recording) -> Graph {
         let inputs = recording.tape.inputs();
         let is_input = |span: &Span| inputs.contains(span);
         let lives = |range: &BufferRange| self.buffers.get(range.buffer).is_some();
@@ -138,7 +138,6 @@ impl Engine {
         outputs.sort_unstable_by_key(|(r, read)| (key(r), !read));
         outputs.dedup_by_key(|(r, _)| key(r));
         Graph {
-            stream,
             tape: recording.tape,
             buffers: recording.buffers,
             owned: recording.owned,

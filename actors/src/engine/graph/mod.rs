@@ -5,7 +5,7 @@ pub(crate) mod tape;
 use crate::engine::command::Span;
 use crate::engine::memory::Slice;
 use crate::error::ServerError;
-use crate::id::{BufferId, StreamId};
+use crate::id::BufferId;
 use crate::message::BufferRange;
 use tape::Tape;
 
@@ -148,8 +148,6 @@ impl Recording {
 /// A sealed window.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    /// Where it was captured, and is replayed.
-    pub(crate) stream: StreamId,
     /// Its launches in the order in which they were sent, to be scored again by a rebinding.
     pub(crate) tape: Tape,
     /// Buffers that live as long as it does.

@@ -102,11 +102,6 @@ impl Tape {
         }
         inputs
     }
-
-    /// What a replay writes.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = Span> {
-        self.steps.iter().flat_map(|step| step.accesses.iter().filter(|a| a.write).map(|a| a.span))
-    }
 }
 
 /// For each byte, the levels of its last write and of the reads since.
@@ -139,6 +134,8 @@ impl LevelMap {
             }
         }
         for access in accesses {
+            // Once more: the fill of an access before this one may reach over its ends.
+            self.split(access.span);
             self.fill(access.span);
             for (_, levels) in self.ranges.range_mut(keys(access.span)) {
                 if access.write {

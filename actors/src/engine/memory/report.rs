@@ -1,5 +1,6 @@
 //! What memory is used and kept: plain data.
 
+use super::config::{MemoryPoolConfig, MemoryPoolsConfig};
 use serde::Serialize;
 
 /// Sums over reservations and pages. All sizes are in bytes.
@@ -84,4 +85,43 @@ impl MemoryReport {
     pub fn usage(&self) -> MemoryUsage {
         self.dynamic.iter().fold(self.persistent.usage.clone(), |sum, pool| sum.combine(pool.usage.clone()))
     }
+
+    /// The smallest layout that holds what was measured: each pool that was used becomes one whose pages are as large
+    /// together as the most that lived in it at once. What these do not take, since gaps lie between its slices or
+    /// since it is more work than was measured, has allocations of its own, which go back when they are not in use.
+    pub fn plan(&self) -> MemoryPoolsConfig {
+        let used = self.dynamic.iter().filter(|pool| pool.bytes_peak > 0);
+        let mut pools: Vec<MemoryPoolConfig> = used.map(MemoryPoolReport::planned).collect();
+        let peak: u64 = self.dynamic.iter().map(|pool| pool.bytes_peak).sum();
+        pools.push(MemoryPoolConfig::Direct { reclaim_at: Some(peak / PLAN_SLACK_PART) });
+        MemoryPoolsConfig::Explicit(pools)
+    }
 }
+
+impl MemoryPoolReport {
+    /// Pages for the peak: one, or as few as the largest page of the pool allows. Sizes need not be aligned: a pool
+    /// rounds its pages up.
+    fn planned(&self) -> MemoryPoolConfig {
+        let (page_max, slice_max) = match self.kind {
+            MemoryPoolKind::Sliced { page_size, max_slice_size } => (page_size, max_slice_size),
+            MemoryPoolKind::Exclusive { max_alloc_size } => (max_alloc_size, max_alloc_size),
+            MemoryPoolKind::Direct | MemoryPoolKind::Persistent => (self.largest_alloc.max(PAGE_BYTES_SAFE), u64::MAX),
+        };
+        let count = self.bytes_peak.div_ceil(page_max);
+        let page_size = self.bytes_peak.div_ceil(count).max(self.largest_alloc);
+        // Rounding down leaves less than a page to the pool behind, which takes exactly what is needed.
+        let count = self.bytes_peak / page_size;
+        MemoryPoolConfig::Sliced {
+            page_size,
+            max_slice_size: Some(slice_max.min(page_size)),
+            max_pool_size: Some(count * page_size),
+            dealloc_period: None,
+        }
+    }
+}
+
+/// A page that every device can have, where a report does not tell the largest.
+const PAGE_BYTES_SAFE: u64 = 1 << 20;
+
+/// Of a plan's peak, the part that may lie idle beside its pages.
+const PLAN_SLACK_PART: u64 = 32;

@@ -1,0 +1,5 @@
+//! The whole engine under its actor, on the simulated device: random programs against their sequential result.
+
+mod failures;
+mod orders;
+mod rig;

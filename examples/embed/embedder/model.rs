@@ -1,0 +1,149 @@
+//! The encoder: weights on the device, and the order of the launches.
+
+use super::error::EmbedError;
+use super::kernels::{Kernels, Linear, Norm, Sentences, Tables};
+use super::text::Batch;
+use super::weights::{Config, Weights};
+use bytes::{Bytes, BytesMut};
+use vkactor::{Client, Handle};
+
+/// A BERT encoder on one device.
+pub(crate) struct Model {
+    kernels: Kernels,
+    tables: Tables,
+    layers: Vec<Layer>,
+    width: usize,
+}
+
+struct Layer {
+    /// Query, key and value in one: [3 width, width].
+    gather: Linear,
+    mix: Linear,
+    mix_norm: Norm,
+    widen: Linear,
+    narrow: Linear,
+    narrow_norm: Norm,
+}
+
+impl Model {
+    /// Sends the weights to the device.
+    pub(crate) fn upload(client: &Client, weights: &Weights) -> Result<Self, EmbedError> {
+        let upload = Upload { client, weights };
+        let Config { hidden_size: width, max_position_embeddings, num_hidden_layers, vocab_size, .. } = weights.config;
+        let table = |name, rows| upload.handle(&format!("embeddings.{name}_embeddings.weight"), &[rows, width]);
+        Ok(Self {
+            kernels: Kernels::new(&weights.config),
+            tables: Tables {
+                words: table("word", vocab_size)?,
+                positions: table("position", max_position_embeddings)?,
+                kinds: table("token_type", KINDS)?,
+                norm: upload.norm("embeddings.LayerNorm")?,
+            },
+            layers: (0..num_hidden_layers).map(|layer| upload.layer(layer)).collect::<Result<_, _>>()?,
+            width,
+        })
+    }
+
+    /// Numbers in a sentence's vector.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Queues all of the model for one batch, and gives the buffer that will hold its vectors: [members, width].
+    ///
+    /// Each buffer on the way is dropped after its last use, and so free for the launches that follow.
+    pub(crate) fn forward(&self, client: &Client, batch: &Batch) -> Handle {
+        let sentences = Sentences {
+            ids: client.create_from_slice(bytemuck::cast_slice(&batch.ids)),
+            lengths: client.create_from_slice(bytemuck::cast_slice(&batch.lengths)),
+            count: batch.lengths.len() as u32,
+            padded: batch.padded,
+        };
+        let mut rows = self.kernels.lookup(client, &self.tables, &sentences);
+        for layer in &self.layers {
+            rows = layer.forward(client, &self.kernels, &rows, &sentences);
+        }
+        self.kernels.pool(client, &rows, &sentences)
+    }
+}
+
+impl Layer {
+    fn forward(&self, client: &Client, kernels: &Kernels, input: &Handle, sentences: &Sentences) -> Handle {
+        let rows = sentences.rows();
+        let mixed = {
+            let qkv = kernels.linear(client, &self.gather, input, rows);
+            let gathered = kernels.attention(client, &qkv, sentences);
+            drop(qkv);
+            let mixed = kernels.linear(client, &self.mix, &gathered, rows);
+            kernels.norm(client, &self.mix_norm, &mixed, input, rows)
+        };
+        let wide = kernels.linear_gelu(client, &self.widen, &mixed, rows);
+        let narrow = kernels.linear(client, &self.narrow, &wide, rows);
+        drop(wide);
+        kernels.norm(client, &self.narrow_norm, &narrow, &mixed, rows)
+    }
+}
+
+/// Takes tensors by name to the device.
+struct Upload<'a> {
+    client: &'a Client,
+    weights: &'a Weights,
+}
+
+impl Upload<'_> {
+    fn layer(&self, layer: usize) -> Result<Layer, EmbedError> {
+        let Config { hidden_size: width, intermediate_size: wide, .. } = self.weights.config;
+        let name = |part: &str| format!("encoder.layer.{layer}.{part}");
+        let parts = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+        Ok(Layer {
+            gather: self.linear(&parts, width, width)?,
+            mix: self.linear(&[name("attention.output.dense")], width, width)?,
+            mix_norm: self.norm(&name("attention.output.LayerNorm"))?,
+            widen: self.linear(&[name("intermediate.dense")], wide, width)?,
+            narrow: self.linear(&[name("output.dense")], width, wide)?,
+            narrow_norm: self.norm(&name("output.LayerNorm"))?,
+        })
+    }
+
+    /// One product that does the work of several: their columns stand side by side.
+    fn linear(&self, parts: &[String], columns: usize, inner: usize) -> Result<Linear, EmbedError> {
+        let joined = |suffix: &str, shape: &[usize]| {
+            let tensor = |part: &String| self.weights.tensor(&format!("{part}.{suffix}"), shape);
+            let tensors = parts.iter().map(tensor).collect::<Result<Vec<Bytes>, EmbedError>>()?;
+            Ok::<_, EmbedError>(self.client.create(joined(tensors).into()))
+        };
+        Ok(Linear {
+            weight: joined("weight", &[columns, inner])?,
+            bias: joined("bias", &[columns])?,
+            columns: (parts.len() * columns) as u32,
+            inner: inner as u32,
+        })
+    }
+
+    fn norm(&self, name: &str) -> Result<Norm, EmbedError> {
+        let width = self.weights.config.hidden_size;
+        Ok(Norm {
+            gain: self.handle(&format!("{name}.weight"), &[width])?,
+            offset: self.handle(&format!("{name}.bias"), &[width])?,
+        })
+    }
+
+    fn handle(&self, name: &str, shape: &[usize]) -> Result<Handle, EmbedError> {
+        Ok(self.client.create(self.weights.tensor(name, shape)?.into()))
+    }
+}
+
+/// The tensors one after the other. A single one is not copied.
+fn joined(mut tensors: Vec<Bytes>) -> Bytes {
+    if tensors.len() == 1 {
+        return tensors.swap_remove(0);
+    }
+    let mut all = BytesMut::with_capacity(tensors.iter().map(Bytes::len).sum());
+    for tensor in &tensors {
+        all.extend_from_slice(tensor);
+    }
+    all.freeze()
+}
+
+/// Token types of BERT: first and second sentence of a pair. We have no pairs, so that all are of type 0.
+const KINDS: usize = 2;

@@ -1,0 +1,132 @@
+//! The example's model against vectors that other programs computed: `tests/data/minilm.json` holds 48 sentences, their
+//! token ids and their unit vectors, from a forward pass in float64.
+//!
+//! Needs the model: `scripts/fetch-model.sh` puts it in place, or `VKACTOR_MODEL` names its folder.
+
+#[path = "../../examples/embed/embedder/mod.rs"]
+mod embedder;
+mod reference;
+#[path = "../../examples/embed/search.rs"]
+mod search;
+
+use embedder::{Embedder, model_dir};
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+use vkactor::Compute;
+
+#[derive(Deserialize)]
+struct Golden {
+    tolerance: f32,
+    sentences: Vec<String>,
+    token_ids: Vec<Vec<u32>>,
+    embeddings: Vec<Vec<f32>>,
+}
+
+impl Golden {
+    fn read() -> Self {
+        serde_json::from_str(include_str!("../data/minilm.json")).expect("the golden data are well formed")
+    }
+
+    fn sentences(&self, members: &[usize]) -> Vec<String> {
+        members.iter().map(|&member| self.sentences[member].clone()).collect()
+    }
+
+    /// Every component of `vector` is that of `sentence`, within the tolerance.
+    #[track_caller]
+    fn check(&self, sentence: usize, vector: &[f32], how: &str) {
+        let wanted = &self.embeddings[sentence];
+        assert_eq!(vector.len(), wanted.len(), "sentence {sentence}, {how}");
+        // `max` would pass over a NaN.
+        let off = vector.iter().zip(wanted).position(|(a, b)| !((a - b).abs() <= self.tolerance));
+        if let Some(at) = off {
+            panic!("sentence {sentence}, {how}: component {at} is {}, not {}", vector[at], wanted[at]);
+        }
+    }
+}
+
+/// The model on the default device, loaded once for all tests.
+async fn embedder() -> &'static Embedder {
+    static EMBEDDER: OnceCell<(Compute, Embedder)> = OnceCell::const_new();
+    let load = async || {
+        let compute = Compute::new().expect("a Vulkan device");
+        let client = compute.default_client().expect("the device starts");
+        let embedder = Embedder::load(client, &model_dir()).await.unwrap_or_else(|error| panic!("{error}"));
+        (compute, embedder)
+    };
+    &EMBEDDER.get_or_init(load).await.1
+}
+
+#[tokio::test]
+async fn token_ids_are_those_of_the_golden_data() {
+    let golden = Golden::read();
+    let tokens = embedder().await.tokens(golden.sentences.clone()).await.unwrap();
+    for (sentence, (found, wanted)) in tokens.iter().zip(&golden.token_ids).enumerate() {
+        assert_eq!(found, wanted, "sentence {sentence}");
+    }
+    assert_eq!(tokens.len(), golden.token_ids.len());
+}
+
+#[tokio::test]
+async fn each_sentence_alone_has_its_vector() {
+    let golden = Golden::read();
+    let vectors = embedder().await.embed(golden.sentences.clone(), 1, |_| ()).await.unwrap();
+    for sentence in 0..golden.sentences.len() {
+        golden.check(sentence, vectors.row(sentence), "alone");
+    }
+}
+
+#[tokio::test]
+async fn a_sentence_has_the_same_vector_beside_longer_ones() {
+    let golden = Golden::read();
+    // From 256 tokens to 2, then from 35 to 2, then all of one length.
+    for members in [&[33, 17, 29, 0][..], &[20, 34, 46, 10, 37, 43, 15], &[26, 27, 25, 45]] {
+        let vectors = embedder().await.embed(golden.sentences(members), members.len(), |_| ()).await.unwrap();
+        for (row, &sentence) in members.iter().enumerate() {
+            golden.check(sentence, vectors.row(row), &format!("among {members:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn batches_come_back_in_the_order_of_the_texts_and_neighbours_agree() {
+    let golden = Golden::read();
+    let mut done = 0;
+    let vectors = embedder().await.embed(golden.sentences.clone(), 5, |count| done += count).await.unwrap();
+    assert_eq!(done, golden.sentences.len());
+    assert_eq!(vectors.len(), golden.sentences.len());
+    assert_eq!(vectors.tokens, golden.token_ids.iter().map(Vec::len).sum::<usize>());
+    for sentence in 0..golden.sentences.len() {
+        golden.check(sentence, vectors.row(sentence), "in batches of 5");
+    }
+    // Pairs that mean the same: after itself, each is the other's nearest.
+    for (a, b) in [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13), (14, 16), (37, 38)] {
+        for (one, other) in [(a, b), (b, a)] {
+            let found = search::nearest(&vectors, vectors.row(one), 2);
+            assert_eq!([found[0].0, found[1].0], [one, other], "neighbours of sentence {one}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_texts_have_no_vectors() {
+    let vectors = embedder().await.embed(Vec::new(), 8, |_| panic!("nothing to do")).await.unwrap();
+    assert_eq!((vectors.len(), vectors.tokens), (0, 0));
+}
+
+#[tokio::test]
+async fn a_missing_model_says_how_to_get_it() {
+    let client = Compute::new().expect("a Vulkan device").default_client().expect("the device starts");
+    let empty = tempfile::tempdir().unwrap();
+    let Err(error) = Embedder::load(client, empty.path()).await else { panic!("loaded a model from nowhere") };
+    assert!(error.to_string().contains("scripts/fetch-model.sh"), "{error}");
+}
+
+#[test]
+fn the_golden_data_are_what_a_plain_forward_pass_gives() {
+    let golden = Golden::read();
+    let model = reference::Bert::read(&model_dir());
+    // The short ones: it is slow.
+    for sentence in (0..golden.sentences.len()).filter(|&s| golden.token_ids[s].len() < 10) {
+        golden.check(sentence, &model.embed(&golden.token_ids[sentence]), "on the CPU");
+    }
+}

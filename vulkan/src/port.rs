@@ -1,0 +1,341 @@
+//! The device as its actor drives it.
+
+use crate::binding::SetPools;
+use crate::command_pool::CommandPool;
+use crate::compiler::VulkanCompiler;
+use crate::device::DeviceShared;
+use crate::page::PageMemory;
+use crate::pipeline::Pipeline;
+use crate::properties;
+use crate::queue::Queue;
+use crate::recorder::{Recorder, Tape};
+use crate::server::VulkanResource;
+use crate::watcher::Watcher;
+use ash::vk;
+use ash::vk::Handle as _;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use vkactor_actors::bytes::Pinned;
+use vkactor_actors::engine::command::{
+    Command, Commands, GraphId, PageId, PipelineId, Span, TimelineValue, TimestampSlot,
+};
+use vkactor_actors::mailbox::Mailbox;
+use vkactor_actors::message::Event;
+use vkactor_actors::port::{Device, DeviceError, Limits, PageKind};
+use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
+
+/// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
+#[derive(Debug)]
+pub struct VulkanDevice {
+    queue: Queue,
+    watcher: Option<Watcher>,
+    mailbox: Option<Mailbox>,
+    /// Parts of the next submission, in order.
+    parts: Vec<Part>,
+    /// The part that is being recorded.
+    open: Option<Tape>,
+    /// A barrier that is not in a part yet.
+    owed: bool,
+    /// One barrier and nothing else: what lies between two replays. It is recorded when first needed, and is `kept`'s.
+    lone_barrier: Option<vk::CommandBuffer>,
+    /// Whether the host reads what the next submission writes.
+    reads_back: bool,
+    graphs: HashMap<GraphId, Graph>,
+    recorder: Recorder,
+    sets: SetPools,
+    commands: CommandPool,
+    kept: CommandPool,
+    /// The parts as Vulkan takes them.
+    buffers: Vec<vk::CommandBuffer>,
+    compiler: Arc<VulkanCompiler>,
+    matrix: Vec<MatrixShape>,
+    spin: Duration,
+    shared: Arc<DeviceShared>,
+}
+
+/// A command buffer of a submission.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// Runs once, then records again.
+    Own(vk::CommandBuffer),
+    /// Runs any number of times: a graph, or the lone barrier.
+    Kept(vk::CommandBuffer),
+}
+
+/// A sealed recording. Its sets go with it.
+#[derive(Debug)]
+struct Graph {
+    buffer: vk::CommandBuffer,
+    reads_back: bool,
+    _sets: SetPools,
+}
+
+/// What a device is opened with, beside its plan.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) cache_directory: Option<&'a std::path::Path>,
+    pub(crate) cache_key: crate::plan::CacheKey,
+    pub(crate) matrix: Vec<MatrixShape>,
+    pub(crate) spin: Duration,
+}
+
+impl VulkanDevice {
+    pub(crate) fn new(shared: Arc<DeviceShared>, queue: vk::Queue, setup: Setup<'_>) -> Result<Self, DeviceError> {
+        let queue = Queue::new(shared.clone(), queue)?;
+        let compiler = Arc::new(VulkanCompiler::new(shared.clone(), setup.cache_directory, &setup.cache_key));
+        Ok(Self {
+            queue,
+            watcher: None,
+            mailbox: None,
+            parts: Vec::new(),
+            open: None,
+            owed: false,
+            lone_barrier: None,
+            reads_back: false,
+            graphs: HashMap::new(),
+            recorder: Recorder::new(shared.clone(), compiler.clone()),
+            sets: SetPools::new(shared.clone()),
+            commands: CommandPool::new(shared.clone(), true)?,
+            kept: CommandPool::new(shared.clone(), false)?,
+            buffers: Vec::new(),
+            compiler,
+            matrix: setup.matrix,
+            spin: setup.spin,
+            shared,
+        })
+    }
+
+    /// Ends the part that is being recorded, if there is one.
+    fn close(&mut self) -> Result<(), DeviceError> {
+        if let Some(tape) = self.open.take() {
+            self.reads_back |= tape.reads_back;
+            self.commands.end(tape.buffer)?;
+            self.parts.push(Part::Own(tape.buffer));
+        }
+        Ok(())
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        let Some(mailbox) = &self.mailbox else { unreachable!("the device was not started") };
+        mailbox
+    }
+}
+
+impl VulkanDevice {
+    /// The part that is being recorded; a new one where there is none.
+    fn open(&mut self) -> Result<&mut Tape, DeviceError> {
+        let tape = match self.open.take() {
+            Some(tape) => tape,
+            None => Tape::new(self.commands.begin(|| self.queue.timeline().reached())?),
+        };
+        Ok(self.open.insert(tape))
+    }
+
+    /// Puts a barrier that is owed behind all that was recorded. Between replays that is a part of its own.
+    fn settle(&mut self) -> Result<(), DeviceError> {
+        if !std::mem::take(&mut self.owed) {
+            return Ok(());
+        }
+        if let Some(tape) = &self.open {
+            self.recorder.barrier(tape);
+            return Ok(());
+        }
+        let barrier = match self.lone_barrier {
+            Some(barrier) => barrier,
+            None => {
+                let buffer = self.kept.begin_kept()?;
+                self.recorder.barrier(&Tape::new(buffer));
+                self.kept.end(buffer)?;
+                *self.lone_barrier.insert(buffer)
+            }
+        };
+        self.parts.push(Part::Kept(barrier));
+        Ok(())
+    }
+
+    fn replay(&mut self, id: GraphId) -> Result<(), DeviceError> {
+        self.settle()?;
+        self.close()?;
+        let Some(graph) = self.graphs.get(&id) else { unreachable!("{id:?} is unknown") };
+        self.reads_back |= graph.reads_back;
+        self.parts.push(Part::Kept(graph.buffer));
+        Ok(())
+    }
+
+    /// Without memory for it a recording has a hole, and what comes behind cannot be right.
+    fn whole<T>(&self, recorded: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        recorded.map_err(|error| match error {
+            DeviceError::OutOfMemory => self.shared.lose_because("no memory to record commands".into()),
+            lost @ DeviceError::Lost(_) => lost,
+        })
+    }
+
+    fn record_all(&mut self, commands: &Commands) -> Result<(), DeviceError> {
+        self.shared.alive()?;
+        for command in &commands.list {
+            if let Command::Replay(graph) = command {
+                self.replay(*graph)?;
+                continue;
+            }
+            if matches!(command, Command::Barrier) {
+                self.owed = true;
+                continue;
+            }
+            self.open()?;
+            self.settle()?;
+            let Some(tape) = &mut self.open else { unreachable!("opened above") };
+            self.recorder.record(tape, &mut self.sets, commands, command)?;
+        }
+        Ok(())
+    }
+
+    fn submit_all(&mut self, value: u64) -> Result<(), DeviceError> {
+        if self.reads_back || self.open.as_ref().is_some_and(|tape| tape.reads_back) {
+            let buffer = self.open()?.buffer;
+            self.recorder.show_host(buffer);
+        }
+        self.settle()?;
+        self.close()?;
+        self.reads_back = false;
+        self.buffers.clear();
+        self.buffers.extend(self.parts.iter().map(|part| match part {
+            Part::Kept(buffer) | Part::Own(buffer) => *buffer,
+        }));
+        self.queue.submit(&self.buffers, value)?;
+        for part in self.parts.drain(..) {
+            if let Part::Own(buffer) = part {
+                self.commands.retire(buffer, value);
+            }
+        }
+        if self.shared.push.is_none() {
+            self.sets.submitted(value);
+            self.sets.reached(self.queue.timeline().reached()?);
+        }
+        Ok(())
+    }
+
+    fn record_graph(&mut self, tape: &mut Tape, sets: &mut SetPools, commands: &Commands) -> Result<(), DeviceError> {
+        for command in &commands.list {
+            self.recorder.record(tape, sets, commands, command)?;
+        }
+        self.kept.end(tape.buffer)
+    }
+}
+
+impl Device for VulkanDevice {
+    type Compiler = VulkanCompiler;
+    type Resource = VulkanResource;
+
+    fn name(&self) -> &'static str {
+        "vulkan"
+    }
+
+    fn properties(&self) -> DeviceProperties {
+        properties::properties(&self.shared.plan, &self.matrix)
+    }
+
+    fn target(&self) -> TargetProperties {
+        properties::target(&self.shared.plan)
+    }
+
+    fn limits(&self) -> Limits {
+        properties::limits(&self.shared.plan)
+    }
+
+    fn compiler(&self) -> Arc<VulkanCompiler> {
+        self.compiler.clone()
+    }
+
+    fn start(&mut self, mailbox: Mailbox) {
+        assert!(self.mailbox.is_none(), "the device was started before");
+        match Watcher::start(self.queue.timeline().clone(), mailbox.clone(), self.spin) {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) => {
+                // Nothing would ever be told: better to end now.
+                let lost = self.shared.lose_because(format!("no thread to wait for the device: {error}"));
+                mailbox.post(Event::Lost(lost.to_string()));
+            }
+        }
+        self.mailbox = Some(mailbox);
+    }
+
+    fn allocate_page(&mut self, page: PageId, bytes: u64, kind: PageKind) -> Result<(), DeviceError> {
+        self.shared.alive()?;
+        let memory = PageMemory::new(&self.shared, bytes, kind)?;
+        self.recorder.pages.insert(page, memory, kind);
+        Ok(())
+    }
+
+    fn free_page(&mut self, page: PageId) {
+        self.recorder.pages.remove(page);
+    }
+
+    fn write_page(&mut self, to: Span, bytes: &[u8]) {
+        self.recorder.pages.write(to, bytes);
+    }
+
+    fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
+        Arc::new(self.recorder.pages.show(at, self.mailbox().clone()))
+    }
+
+    fn add_pipeline(&mut self, id: PipelineId, pipeline: Pipeline) {
+        self.recorder.add_pipeline(id, pipeline);
+    }
+
+    fn record(&mut self, commands: &Commands) -> Result<(), DeviceError> {
+        let recorded = self.record_all(commands);
+        self.whole(recorded)
+    }
+
+    fn submit(&mut self, value: TimelineValue) -> Result<(), DeviceError> {
+        let submitted = self.submit_all(value.0);
+        self.whole(submitted)
+    }
+
+    fn reached(&mut self) -> Result<TimelineValue, DeviceError> {
+        self.queue.timeline().reached().map(TimelineValue)
+    }
+
+    fn watch(&mut self, value: TimelineValue) {
+        if let Some(watcher) = &self.watcher {
+            watcher.watch(value.0);
+        }
+    }
+
+    fn probe(&mut self) -> Result<(), DeviceError> {
+        let probed = self.queue.probe();
+        self.whole(probed)
+    }
+
+    fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64> {
+        self.recorder.timestamps.nanoseconds(slot)
+    }
+
+    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+        self.shared.alive()?;
+        let mut recording = Tape::new(self.kept.begin_kept()?);
+        let mut sets = SetPools::new(self.shared.clone());
+        if let Err(error) = self.record_graph(&mut recording, &mut sets, tape) {
+            self.kept.free(recording.buffer);
+            return Err(error);
+        }
+        let sealed = Graph { buffer: recording.buffer, reads_back: recording.reads_back, _sets: sets };
+        let before = self.graphs.insert(graph, sealed);
+        assert!(before.is_none(), "{graph:?} exists");
+        Ok(())
+    }
+
+    fn drop_graph(&mut self, graph: GraphId) {
+        let Some(dropped) = self.graphs.remove(&graph) else { unreachable!("{graph:?} is unknown") };
+        self.kept.free(dropped.buffer);
+    }
+
+    fn resource(&self, at: Span) -> VulkanResource {
+        let place = self.recorder.pages.place(at);
+        VulkanResource { buffer: place.buffer.as_raw(), offset: at.offset, size: at.size, address: place.address }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! What cannot be brought about from outside: a device that is lost, and one that does not move.
+
+use super::*;
+use crate::{Vulkan, VulkanOptions, list};
+use std::any::TypeId;
+use std::time::Instant;
+use vkactor_actors::id::ServiceId;
+use vkactor_actors::mailbox::{Inbox, mailbox};
+use vkactor_actors::server::Server;
+
+/// A liveness guard: no test takes a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn device() -> (VulkanDevice, Inbox) {
+    let id = list(false).unwrap()[0].id;
+    let options = VulkanOptions { pipeline_cache: None, ..VulkanOptions::default() };
+    let mut device = Vulkan::open_with(id, &options).unwrap().into_device();
+    let (sender, inbox) = mailbox(ServiceId { device: id, service: TypeId::of::<Vulkan>() }, 1);
+    device.start(sender);
+    (device, inbox)
+}
+
+/// Events until one is `enough`.
+fn wait_for(inbox: &Inbox, enough: impl Fn(&Event) -> bool) -> Vec<Event> {
+    let started = Instant::now();
+    let mut all = Vec::new();
+    while !all.iter().any(&enough) {
+        assert!(started.elapsed() < PATIENCE, "only {all:?}");
+        let mut some = Vec::new();
+        inbox.take(&mut some);
+        all.append(&mut some);
+        std::thread::yield_now();
+    }
+    all
+}
+
+#[test]
+fn a_lost_device_says_so_to_everyone() {
+    let (mut device, inbox) = device();
+    device.allocate_page(PageId(0), 64, PageKind::Upload).unwrap();
+    device.watch(TimelineValue(1));
+    let lost = device.shared.lose_because("on purpose".into());
+    assert_eq!(lost, DeviceError::Lost("on purpose".into()));
+    assert_eq!(device.shared.lose_because("again".into()), lost, "the first reason is kept");
+    let span = Span { page: PageId(0), offset: 0, size: 64 };
+    assert_eq!(device.record(&Commands::default()), Err(lost.clone()));
+    assert_eq!(device.submit(TimelineValue(1)), Err(lost.clone()));
+    assert_eq!(device.reached(), Err(lost.clone()));
+    assert_eq!(device.probe(), Err(lost.clone()));
+    assert_eq!(device.allocate_page(PageId(1), 64, PageKind::Device), Err(lost.clone()));
+    assert_eq!(device.seal(GraphId(0), &Commands::default()), Err(lost));
+    wait_for(&inbox, |event| matches!(event, Event::Lost(reason) if reason == "on purpose"));
+    // What it has can still be given back.
+    drop(device.pinned(span));
+    device.free_page(PageId(0));
+}
+
+#[test]
+fn a_wait_without_progress_is_reported_again_and_again() {
+    let (mut device, inbox) = device();
+    device.watch(TimelineValue(1));
+    let mut stalls = 0;
+    let mut last = Duration::ZERO;
+    while stalls < 3 {
+        for event in wait_for(&inbox, |event| matches!(event, Event::Stalled(_))) {
+            let Event::Stalled(total) = event else { panic!("{event:?}") };
+            assert!(total > last, "{total:?} after {last:?}");
+            last = total;
+            stalls += 1;
+        }
+    }
+    device.submit(TimelineValue(1)).unwrap();
+    wait_for(&inbox, |event| matches!(event, Event::Progress(TimelineValue(1))));
+}
