@@ -265,6 +265,10 @@ impl Engine {
         found: &mut Found,
     ) -> Result<Span, LaunchError> {
         let wrong = |reason| Err(LaunchError::Bindings { kernel: name.to_owned(), reason });
+        if range.size > 0 && self.buffers.span(range).is_none() {
+            // Why there is no memory says more than that there is too much of it.
+            return Ok(self.backed(range, found));
+        }
         let limits = &self.options.limits;
         let alignment = self.options.properties.memory.alignment;
         if range.size > limits.binding_bytes {
