@@ -45,15 +45,8 @@ fn bytes(range: &BufferRange) -> Range<u64> {
 impl Buffers {
     /// Adds a reservation, or gives memory to one that waited for it.
     pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId) {
-        let blank = || Buffer {
-            slice: None,
-            backed: false,
-            size,
-            stream,
-            claims: Claims::default(),
-            holds: 0,
-            owners: 1,
-        };
+        let blank =
+            || Buffer { slice: None, backed: false, size, stream, claims: Claims::default(), holds: 0, owners: 1 };
         let buffer = self.map.entry(id).or_insert_with(blank);
         assert!(buffer.slice.is_none(), "buffer {id:?} was reserved twice");
         buffer.backed = slice.is_some();

@@ -225,7 +225,16 @@ impl Engine {
 
     /// Whether `Stop` was handled and everything sent before it is done.
     pub fn is_finished(&self) -> bool {
-        self.stopping && self.parked.is_empty() && self.held.is_empty() && self.lease.is_idle() && self.timeline.is_idle()
+        self.stopping
+            && self.parked.is_empty()
+            && self.held.is_empty()
+            && self.lease.is_idle()
+            && self.timeline.is_idle()
+    }
+
+    /// Whether something is recorded that nobody waits for yet.
+    pub fn is_batching(&self) -> bool {
+        self.timeline.open.commands > 0 && !self.urgent
     }
 
     /// What the shell waits for on the device, if anything.
@@ -367,8 +376,7 @@ impl Engine {
         }
         let body = &envelope.body;
         hold::waits_for_all(body)
-            || (hold::keeps_stream_order(body)
-                && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
+            || (hold::keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
             || hold::names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
     }
 
