@@ -84,6 +84,11 @@ impl Buffers {
         self.map.len()
     }
 
+    /// The streams that have memory, each as often as it has a buffer.
+    pub(crate) fn owners_of_memory(&self) -> impl Iterator<Item = StreamId> {
+        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.stream)
+    }
+
     /// Where the bytes of a range lie; `None` where it has no memory.
     pub(crate) fn span(&self, range: &BufferRange) -> Option<Span> {
         let buffer = self.map.get(&range.buffer)?;

@@ -116,6 +116,8 @@ pub struct Engine {
     waiters: usize,
     stopping: bool,
     lost: Option<String>,
+    /// What the validation layer said, until a sync or a flush has told it.
+    complaint: Option<String>,
     scratch: launch::Scratch,
     freed: Vec<PageId>,
     turns: u32,
@@ -150,6 +152,7 @@ impl Engine {
             waiters: 0,
             stopping: false,
             lost: None,
+            complaint: None,
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
             turns: 0,
@@ -186,6 +189,9 @@ impl Engine {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }
             Event::Stalled(_) => out.actions.push(Action::Probe),
+            Event::Validation(message) => {
+                self.complaint.get_or_insert(message);
+            }
         }
     }
 
@@ -303,7 +309,7 @@ impl Engine {
             }
             Body::Flush { reply } => {
                 self.submit(out);
-                reply.send(self.alive());
+                reply.send(self.alive().and_then(|()| self.told()));
             }
             Body::Graph(call) => self.graph_call(stream, call, out),
             Body::Install { layout, reply } => {
@@ -350,6 +356,14 @@ impl Engine {
         match &self.lost {
             None => Ok(()),
             Some(reason) => Err(ServerError::DeviceLost { reason: reason.clone() }),
+        }
+    }
+
+    /// Tells what the validation layer said, once.
+    fn told(&mut self) -> Result<(), ServerError> {
+        match self.complaint.take() {
+            None => Ok(()),
+            Some(message) => Err(ServerError::Validation { message }),
         }
     }
 
@@ -552,7 +566,8 @@ impl Engine {
                 }
             }
             Waiter::Sync { ranges, reply } => {
-                reply.send(self.alive().and_then(|()| self.buffers.check(&ranges)));
+                let told = self.alive().and_then(|()| self.told());
+                reply.send(told.and_then(|()| self.buffers.check(&ranges)));
             }
             Waiter::Ticks { start, end, reply } => match self.alive() {
                 Ok(()) => {

@@ -154,6 +154,7 @@ impl Engine {
             {
                 let body = Body::Reserve { buffer, size, wait: Some(reply) };
                 self.hungry.push_back(Envelope { lease, stream, body });
+                self.break_circle(error);
             }
             Body::Reserve { buffer, size, wait } => {
                 self.deny(stream, buffer, size, wait, error.into());
@@ -167,6 +168,17 @@ impl Engine {
             Body::Read { reply, .. } => reply.send(Err(error.into())),
             Body::Stage { reply, .. } => reply.send(Err(error.into())),
             other => unreachable!("{other:?} reserves no memory"),
+        }
+    }
+
+    /// Where every stream that has memory waits for more, nobody will give any back: the youngest fails.
+    fn break_circle(&mut self, error: IoError) {
+        let waits = |stream: StreamId| self.hungry.iter().any(|envelope| envelope.stream == stream);
+        if !self.buffers.owners_of_memory().all(waits) {
+            return;
+        }
+        if let Some(Envelope { stream, body: Body::Reserve { buffer, size, wait }, .. }) = self.hungry.pop_back() {
+            self.deny(stream, buffer, size, wait, error.into());
         }
     }
 
