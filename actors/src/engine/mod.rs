@@ -110,6 +110,8 @@ pub struct Engine {
     awaiting_page: bool,
     /// Reservations that wait for memory, first come first served.
     hungry: VecDeque<Envelope>,
+    /// Whether one of them is tried again: it keeps its place.
+    feeding: bool,
     /// Somebody waits for what is recorded.
     urgent: bool,
     /// Answers that wait for the timeline.
@@ -148,6 +150,7 @@ impl Engine {
             parked: VecDeque::new(),
             awaiting_page: false,
             hungry: VecDeque::new(),
+            feeding: false,
             urgent: false,
             waiters: 0,
             stopping: false,
