@@ -38,7 +38,7 @@ impl Engine {
             self.buffers.place(buffer, None, size, stream);
             let body = Body::Reserve { buffer, size, wait };
             self.hungry.push_back(Envelope { lease, stream, body });
-            return;
+            return self.break_circle();
         }
         let dry = self.memory.is_dry(stream);
         let reserved = match (size, self.shared_in_window(stream, buffer, size)) {
@@ -165,7 +165,7 @@ impl Engine {
                     self.hungry.push_front(envelope);
                 } else {
                     self.hungry.push_back(envelope);
-                    self.break_circle(error);
+                    self.break_circle();
                 }
             }
             Body::Reserve { buffer, size, wait } => {
@@ -184,12 +184,14 @@ impl Engine {
     }
 
     /// Where every stream that has memory waits for more, nobody will give any back: the youngest fails.
-    fn break_circle(&mut self, error: IoError) {
+    fn break_circle(&mut self) {
         let waits = |stream: StreamId| self.hungry.iter().any(|envelope| envelope.stream == stream);
         if !self.buffers.owners_of_memory().all(waits) {
             return;
         }
         if let Some(Envelope { stream, body: Body::Reserve { buffer, size, wait }, .. }) = self.hungry.pop_back() {
+            let in_use = self.memory.usage().bytes_in_use;
+            let error = IoError::OutOfMemory { requested: size, in_use, budget: self.options.memory_budget };
             self.deny(stream, buffer, size, wait, error.into());
         }
     }
