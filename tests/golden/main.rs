@@ -78,8 +78,8 @@ async fn each_sentence_alone_has_its_vector() {
 #[tokio::test]
 async fn a_sentence_has_the_same_vector_beside_longer_ones() {
     let golden = Golden::read();
-    // From 256 tokens to 2, then from 35 to 2, then all of one length.
-    for members in [&[33, 17, 29, 0][..], &[20, 34, 46, 10, 37, 43, 15], &[26, 27, 25, 45]] {
+    // 2 tokens beside 256, 12 beside 143, from 35 to 2, and all of one length.
+    for members in [&[33, 17][..], &[0, 16], &[20, 34, 46, 10, 37, 43, 15], &[26, 27, 25, 45]] {
         let vectors = embedder().await.embed(golden.sentences(members), members.len(), |_| ()).await.unwrap();
         for (row, &sentence) in members.iter().enumerate() {
             golden.check(sentence, vectors.row(row), &format!("among {members:?}"));
@@ -91,12 +91,12 @@ async fn a_sentence_has_the_same_vector_beside_longer_ones() {
 async fn batches_come_back_in_the_order_of_the_texts_and_neighbours_agree() {
     let golden = Golden::read();
     let mut done = 0;
-    let vectors = embedder().await.embed(golden.sentences.clone(), 5, |count| done += count).await.unwrap();
+    let vectors = embedder().await.embed(golden.sentences.clone(), 2, |count| done += count).await.unwrap();
     assert_eq!(done, golden.sentences.len());
     assert_eq!(vectors.len(), golden.sentences.len());
     assert_eq!(vectors.tokens, golden.token_ids.iter().map(Vec::len).sum::<usize>());
     for sentence in 0..golden.sentences.len() {
-        golden.check(sentence, vectors.row(sentence), "in batches of 5");
+        golden.check(sentence, vectors.row(sentence), "in batches of 2");
     }
     // Pairs that mean the same: after itself, each is the other's nearest.
     for (a, b) in [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13), (14, 16), (37, 38)] {

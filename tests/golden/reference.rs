@@ -44,13 +44,15 @@ impl Bert {
             wide.iter_mut().flatten().for_each(|x| *x = gelu(*x));
             rows = self.norm(&name("output.LayerNorm"), &add(&self.linear(&name("output.dense"), &wide), &rows));
         }
-        let mean: Vec<f32> = (0..WIDTH).map(|c| rows.iter().map(|row| row[c]).sum::<f32>() / rows.len() as f32).collect();
+        let mean: Vec<f32> =
+            (0..WIDTH).map(|c| rows.iter().map(|row| row[c]).sum::<f32>() / rows.len() as f32).collect();
         let length = dot(&mean, &mean).sqrt();
         mean.iter().map(|x| x / length).collect()
     }
 
     fn attention(&self, name: &str, rows: &Rows) -> Rows {
-        let [queries, keys, values] = ["query", "key", "value"].map(|part| self.linear(&format!("{name}.{part}"), rows));
+        let [queries, keys, values] =
+            ["query", "key", "value"].map(|part| self.linear(&format!("{name}.{part}"), rows));
         let size = WIDTH / HEADS;
         let mut out = vec![vec![0.0; WIDTH]; rows.len()];
         for head in (0..WIDTH).step_by(size).map(|start| start..start + size) {

@@ -21,7 +21,7 @@ struct Tiles {
     flat: WgslKernel,
 }
 
-/// `y = x W^T + b`: `weight` has `columns` rows of `inner` numbers.
+/// `y = x W + b`: `weight` is [inner / 4, columns, 4], so that each vector has 4 neighbours along `inner`.
 pub(crate) struct Linear {
     pub(crate) weight: Handle,
     pub(crate) bias: Handle,
@@ -111,12 +111,12 @@ impl Kernels {
         out
     }
 
-    /// `x W^T + b`: [rows, columns].
+    /// `x W + b`: [rows, columns].
     pub(crate) fn linear(&self, client: &Client, linear: &Linear, x: &Handle, rows: u32) -> Handle {
         self.product(client, &self.linear, linear, x, rows)
     }
 
-    /// GELU of `x W^T + b`: [rows, columns].
+    /// GELU of `x W + b`: [rows, columns].
     pub(crate) fn linear_gelu(&self, client: &Client, linear: &Linear, x: &Handle, rows: u32) -> Handle {
         self.product(client, &self.linear_gelu, linear, x, rows)
     }
@@ -155,7 +155,7 @@ impl Kernels {
             .with_buffer(&linear.bias)
             .with_buffer(&out)
             .with_info([rows, linear.columns, linear.inner]);
-        let count = CubeCount::new_2d(linear.columns.div_ceil(TILE_COLUMNS), rows.div_ceil(4 * row_lanes));
+        let count = CubeCount::new_2d(linear.columns.div_ceil(SIDE * COLUMN_LANES), rows.div_ceil(SIDE * row_lanes));
         client.launch(Box::new(kernel.clone()), count, arguments);
         out
     }
@@ -173,12 +173,13 @@ const LINEAR: &str = include_str!("../kernels/linear.wgsl");
 
 /// Queries of a workgroup of the attention kernel.
 const QUERIES: u32 = 64;
-/// Output columns of a workgroup of the matrix product.
-const TILE_COLUMNS: u32 = 64;
-/// `row_lanes` of the matrix product, a quarter of the output rows of a workgroup.
-const TALL: u32 = 16;
-const FLAT: u32 = 4;
-/// Under this many rows, flat tiles waste less and make more workgroups.
+/// Rows, and columns, of a thread of the matrix product.
+const SIDE: u32 = 8;
+/// Threads of its workgroup along the columns, and down the rows.
+const COLUMN_LANES: u32 = 8;
+const TALL: u32 = 8;
+const FLAT: u32 = 2;
+/// Under this many rows, flat workgroups waste less and are more.
 const TALL_ROWS_MIN: u32 = 256;
 /// A mean shorter than this is not scaled to length 1.
 const SHORTEST: f64 = 1e-12;

@@ -4,7 +4,7 @@ use super::error::EmbedError;
 use super::kernels::{Kernels, Linear, Norm, Sentences, Tables};
 use super::text::Batch;
 use super::weights::{Config, Weights};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use vkactor::{Client, Handle};
 
 /// A BERT encoder on one device.
@@ -105,16 +105,16 @@ impl Upload<'_> {
         })
     }
 
-    /// One product that does the work of several: their columns stand side by side.
+    /// One product that does the work of several: their columns stand side by side. A file has a row for each column.
     fn linear(&self, parts: &[String], columns: usize, inner: usize) -> Result<Linear, EmbedError> {
-        let joined = |suffix: &str, shape: &[usize]| {
+        let tensors = |suffix: &str, shape: &[usize]| {
             let tensor = |part: &String| self.weights.tensor(&format!("{part}.{suffix}"), shape);
-            let tensors = parts.iter().map(tensor).collect::<Result<Vec<Bytes>, EmbedError>>()?;
-            Ok::<_, EmbedError>(self.client.create(joined(tensors).into()))
+            Ok::<_, EmbedError>(parts.iter().map(tensor).collect::<Result<Vec<Bytes>, _>>()?.concat())
         };
+        let weight = packed(&tensors("weight", &[columns, inner])?, inner);
         Ok(Linear {
-            weight: joined("weight", &[columns, inner])?,
-            bias: joined("bias", &[columns])?,
+            weight: self.client.create(weight.into()),
+            bias: self.client.create(tensors("bias", &[columns])?.into()),
             columns: (parts.len() * columns) as u32,
             inner: inner as u32,
         })
@@ -133,16 +133,17 @@ impl Upload<'_> {
     }
 }
 
-/// The tensors one after the other. A single one is not copied.
-fn joined(mut tensors: Vec<Bytes>) -> Bytes {
-    if tensors.len() == 1 {
-        return tensors.swap_remove(0);
+/// Turns rows of `inner` f32 into columns of vectors of 4: what was [columns, inner] becomes [inner / 4, columns, 4].
+fn packed(rows: &[u8], inner: usize) -> Vec<u8> {
+    const VECTOR: usize = 4 * size_of::<f32>();
+    let row_bytes = inner * size_of::<f32>();
+    let mut out = Vec::with_capacity(rows.len());
+    for start in (0..row_bytes).step_by(VECTOR) {
+        for row in rows.chunks_exact(row_bytes) {
+            out.extend_from_slice(&row[start..start + VECTOR]);
+        }
     }
-    let mut all = BytesMut::with_capacity(tensors.iter().map(Bytes::len).sum());
-    for tensor in &tensors {
-        all.extend_from_slice(tensor);
-    }
-    all.freeze()
+    out
 }
 
 /// Token types of BERT: first and second sentence of a pair. We have no pairs, so that all are of type 0.

@@ -37,8 +37,12 @@ impl Weights {
         let config: Config = serde_json::from_slice(&read(&path).await?)
             .map_err(|error| EmbedError::File { path: path.clone(), reason: error.to_string() })?;
         let head = config.hidden_size / config.num_attention_heads.max(1);
-        if config.hidden_act != "gelu" || head != HEAD || !config.hidden_size.is_multiple_of(HEAD) {
-            let reason = format!("heads of {head} with {}, the kernels are for {HEAD} with gelu", config.hidden_act);
+        let sizes = [config.hidden_size, config.intermediate_size];
+        if config.hidden_act != "gelu" || head != HEAD || sizes.iter().any(|size| !size.is_multiple_of(HEAD)) {
+            let reason = format!(
+                "the kernels are for heads of {HEAD}, sizes that are multiples of it, and gelu; not for {head}, {sizes:?} and {}",
+                config.hidden_act
+            );
             return Err(EmbedError::File { path, reason });
         }
         let path = dir.join("model.safetensors");
