@@ -100,6 +100,17 @@ fn a_measured_future_that_is_dropped_leaves_no_window_open() {
             assert!(poll_once(measured.as_mut()).is_pending());
             client.flush().unwrap();
         }
+        // One that is dropped before its window is open: its call waits behind a held device.
+        let unopened = client.fork();
+        client
+            .exclusive(|| {
+                let asked = std::thread::spawn(move || {
+                    let mut early = Box::pin(unopened.profile_async(std::future::pending::<()>(), "early"));
+                    assert!(poll_once(early.as_mut()).is_pending());
+                });
+                asked.join().unwrap();
+            })
+            .unwrap();
     }
     // A window that was left open would still be there: its token is the last but one.
     let window = client.profile_start().unwrap();
