@@ -17,7 +17,10 @@ impl Engine {
 
     pub(super) fn start_window(&mut self, stream: StreamId, reply: Reply<Result<ProfileWindow, ProfileError>>) {
         let opened = self.allow(stream, "profile").map(|()| self.windows.open(stream));
-        reply.send(opened.map_err(ProfileError::from));
+        // Nobody else would ever close a window whose caller is gone.
+        if let Err(Ok(unwanted)) = reply.offer(opened.map_err(ProfileError::from)) {
+            self.windows.close(unwanted);
+        }
     }
 
     pub(super) fn end_window(
