@@ -108,6 +108,20 @@ async fn batches_come_back_in_the_order_of_the_texts_and_neighbours_agree() {
 }
 
 #[tokio::test]
+async fn replays_of_recordings_give_the_same_vectors() {
+    let golden = Golden::read();
+    // All of one shape, 2 sentences by 16 tokens: one recording, replayed with other sentences while it is in flight.
+    let members = [0, 10, 7, 33, 12, 29, 2, 43];
+    let embedder = embedder().await.recording();
+    for round in ["first", "second"] {
+        let vectors = embedder.embed(golden.sentences(&members), 2, |_| ()).await.unwrap();
+        for (row, &sentence) in members.iter().enumerate() {
+            golden.check(sentence, vectors.row(row), &format!("in the {round} round of replays"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn no_texts_have_no_vectors() {
     let vectors = embedder().await.embed(Vec::new(), 8, |_| panic!("nothing to do")).await.unwrap();
     assert_eq!((vectors.len(), vectors.tokens), (0, 0));
