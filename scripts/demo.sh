@@ -9,7 +9,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-"$root/scripts/setup.sh" vulkan
+"$root/scripts/setup.sh" vulkan pip
+
 VKACTOR_MODEL=$("$root/scripts/fetch-model.sh")
 export VKACTOR_MODEL
 # The arguments may name files beside the caller: stay where we were called.
