@@ -36,8 +36,9 @@ impl Golden {
     fn check(&self, sentence: usize, vector: &[f32], how: &str) {
         let wanted = &self.embeddings[sentence];
         assert_eq!(vector.len(), wanted.len(), "sentence {sentence}, {how}");
-        // `max` would pass over a NaN.
-        let off = vector.iter().zip(wanted).position(|(a, b)| !((a - b).abs() <= self.tolerance));
+        let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= self.tolerance;
+        // No NaN is near.
+        let off = vector.iter().zip(wanted).position(|pair| !is_near(pair));
         if let Some(at) = off {
             panic!("sentence {sentence}, {how}: component {at} is {}, not {}", vector[at], wanted[at]);
         }
