@@ -1,10 +1,10 @@
 //! The device as its actor drives it.
 
-use crate::messages::{validation_error_count, validation_errors};
 use crate::binding::SetPools;
 use crate::command_pool::CommandPool;
 use crate::compiler::VulkanCompiler;
 use crate::device::DeviceShared;
+use crate::messages::{validation_error_count, validation_errors};
 use crate::page::PageMemory;
 use crate::pipeline::Pipeline;
 use crate::properties;
