@@ -180,6 +180,14 @@ fn a_continue_goes_to_the_next_iteration() {
             x ^ odd
         },
     );
+    check(
+        "a loop that turns by continue alone",
+        "var x = 1u; var i = 0u;
+         loop { if i < n { x = step(x); i++; if (x & 1u) == 1u { continue; } x ^= 6u; continue; } break; }
+         return x;",
+        200_000,
+        |n| (0..n).fold(1, |x, _| if step(x) & 1 == 1 { step(x) } else { step(x) ^ 6 }),
+    );
 }
 
 #[test]

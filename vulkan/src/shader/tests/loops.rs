@@ -60,6 +60,7 @@ fn a_loop_of_any_form_becomes_one_loop_of_many_copies() {
     check("loop { let y = x * 5u; x = y; continuing { x += 1u; break if y > n; } }", 1, 128);
     check("loop { if x == n { return; } x = x * 5u; }", 1, 128);
     check("for (var i = 0u; i < n; i++) { if x == 1u { continue; } x = x * 5u; }", 1, 128);
+    check("loop { x = x * 5u; if x > n { continue; } break; }", 1, 128);
     check(
         "loop { switch x { case 1u: { continue; } case 2u: { break; } default: { x = x * 5u; } } if x > n { break; } }",
         1,
