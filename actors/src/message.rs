@@ -22,6 +22,7 @@ use std::time::Duration;
 
 /// Everything that can happen to an actor, in one order.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would cost each launch an allocation")]
 pub enum Event {
     /// Bytes from outside are here.
     Arrived {
@@ -91,6 +92,7 @@ pub struct BufferRange {
 
 /// What is asked.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would cost each launch an allocation")]
 pub enum Body {
     /// Whether ranges can be trusted, as far as is known.
     Check {
