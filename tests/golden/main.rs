@@ -109,17 +109,20 @@ async fn batches_come_back_in_the_order_of_the_texts_and_neighbours_agree() {
 }
 
 #[tokio::test]
-async fn replays_of_recordings_give_the_same_vectors() {
+async fn replays_of_recordings_give_the_same_vectors_and_leave_the_device_well() {
     let golden = Golden::read();
     // All of one shape, 2 sentences by 16 tokens: one recording, replayed with other sentences while it is in flight.
     let members = [0, 10, 7, 33, 12, 29, 2, 43];
-    let embedder = embedder().await.recording();
+    let recording = embedder().await.recording();
     for round in ["first", "second"] {
-        let vectors = embedder.embed(golden.sentences(&members), 2, |_| ()).await.unwrap();
+        let vectors = recording.embed(golden.sentences(&members), 2, |_| ()).await.unwrap();
         for (row, &sentence) in members.iter().enumerate() {
             golden.check(sentence, vectors.row(row), &format!("in the {round} round of replays"));
         }
     }
+    drop(recording);
+    let vectors = embedder().await.embed(golden.sentences(&[10]), 1, |_| ()).await.unwrap();
+    golden.check(10, vectors.row(0), "after the recordings are gone");
 }
 
 #[tokio::test]
