@@ -9,26 +9,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-# Whether a Vulkan loader and a driver's manifest are there.
-has_vulkan() {
-    ldconfig=$(command -v ldconfig || echo /sbin/ldconfig)
-    "$ldconfig" -p | grep -q 'libvulkan\.so\.1' || return 1
-    [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] || return 0
-    compgen -G '/usr/share/vulkan/icd.d/*.json' >/dev/null || compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null ||
-        compgen -G '/usr/local/share/vulkan/icd.d/*.json' >/dev/null
-}
-
-if ! has_vulkan; then
-    if ! command -v apt-get >/dev/null; then
-        echo "demo: no Vulkan driver; install libvulkan and a driver (Mesa's lavapipe will do)" >&2
-        exit 1
-    fi
-    echo "demo: no Vulkan driver: installing Mesa's" >&2
-    as_root=
-    [ "$(id -u)" = 0 ] || as_root=sudo
-    $as_root apt-get update -q >&2
-    $as_root apt-get install -y -q --no-install-recommends libvulkan1 mesa-vulkan-drivers >&2
-fi
+"$root/scripts/setup.sh" vulkan pip
 
 VKACTOR_MODEL=$("$root/scripts/fetch-model.sh")
 export VKACTOR_MODEL

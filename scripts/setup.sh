@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing: `vulkan` a loader and a driver, `validation` the Khronos validation layer.
+# Installs what is missing: `vulkan` a loader and a driver, `validation` the Khronos validation layer, `pip` what
+# fetches the model. A machine with a driver of its own keeps it.
 set -euo pipefail
 
 missing=()
@@ -9,6 +10,7 @@ for want in "$@"; do
             ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
             compgen -G '/usr/share/vulkan/icd.d/*.json' >/dev/null \
                 || compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null \
+                || compgen -G '/usr/local/share/vulkan/icd.d/*.json' >/dev/null \
                 || [ -n "${VK_DRIVER_FILES:-${VK_ICD_FILENAMES:-}}" ] \
                 || missing+=(mesa-vulkan-drivers)
             ;;
@@ -16,7 +18,7 @@ for want in "$@"; do
             compgen -G '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json' >/dev/null \
                 || missing+=(vulkan-validationlayers)
             ;;
-        unzip) command -v unzip >/dev/null || missing+=(unzip) ;;
+        pip) python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) ;;
         *)
             echo "setup.sh: what is '$want'?" >&2
             exit 2

@@ -112,10 +112,7 @@ pub struct HostKernel {
 
 impl HostKernel {
     /// The kernel that calls `f` once a launch.
-    pub fn new(
-        name: impl Into<String>,
-        f: impl Fn([u32; 3], &mut [&mut [u8]], &[u8]) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(name: impl Into<String>, f: impl Fn([u32; 3], &mut [&mut [u8]], &[u8]) + Send + Sync + 'static) -> Self {
         let name: Arc<str> = name.into().into();
         let id = KernelId::of(&("host", &name, crate::id::BufferId::fresh()));
         Self { name, id, run: Arc::new(f) }

@@ -13,12 +13,12 @@ pub mod message;
 pub mod port;
 pub mod profile;
 pub mod properties;
+pub mod registry;
 pub mod reply;
+pub mod server;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
 pub mod wait;
-pub mod registry;
-pub mod server;

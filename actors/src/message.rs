@@ -59,6 +59,8 @@ pub enum Event {
     Progress(TimelineValue),
     /// The device was waited for this long without progress.
     Stalled(Duration),
+    /// The validation layer found an error in what was recorded.
+    Validation(String),
 }
 
 /// What a client asks, and from where.

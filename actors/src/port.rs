@@ -1,7 +1,7 @@
 //! What a device must be able to do: the contract between the actor and the code that drives hardware.
 
 use crate::bytes::Pinned;
-use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimestampSlot, TimelineValue};
+use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::{CompilationError, LaunchError};
 use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;

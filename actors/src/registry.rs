@@ -61,6 +61,7 @@ pub struct ActorRef {
     target: Arc<TargetProperties>,
     spin: Duration,
     lost: Arc<AtomicBool>,
+    stopping: AtomicBool,
     /// Its sender is dropped when the device is destroyed.
     running: watch::Receiver<()>,
 }
@@ -101,6 +102,7 @@ impl ActorRef {
     /// # Cancellation
     /// A dropped future leaves the actor stopping.
     pub async fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
         self.mailbox.send(StreamId::DEFAULT, Body::Stop);
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
@@ -108,7 +110,8 @@ impl ActorRef {
 
     /// Whether it takes work: it runs, and its device is there.
     fn is_good(&self) -> bool {
-        !self.mailbox.is_closed() && !self.lost.load(Ordering::Relaxed)
+        let given_up = self.lost.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
+        !given_up && !self.mailbox.is_closed()
     }
 }
 
@@ -195,5 +198,14 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         drop(stopped);
     };
     std::thread::Builder::new().name(format!("vkactor {name}")).spawn(body).map_err(failed)?;
-    Ok(Arc::new(ActorRef { mailbox, name, properties, target, spin: options.spin, lost, running }))
+    Ok(Arc::new(ActorRef {
+        mailbox,
+        name,
+        properties,
+        target,
+        spin: options.spin,
+        lost,
+        stopping: AtomicBool::new(false),
+        running,
+    }))
 }

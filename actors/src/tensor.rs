@@ -263,10 +263,7 @@ mod tests {
         ] {
             assert!(matches!(rows(shape, strides), Err(IoError::UnsupportedStrides(_))), "{shape:?} {strides:?}");
         }
-        assert!(matches!(
-            Rows::of(&[17].into(), &[1].into(), 4, 64),
-            Err(IoError::Unsupported(_))
-        ));
+        assert!(matches!(Rows::of(&[17].into(), &[1].into(), 4, 64), Err(IoError::Unsupported(_))));
         assert!(Rows::of(&[usize::MAX, 4].into(), &[4, 1].into(), 4, 64).is_err());
     }
 

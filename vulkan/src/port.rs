@@ -4,6 +4,7 @@ use crate::binding::SetPools;
 use crate::command_pool::CommandPool;
 use crate::compiler::VulkanCompiler;
 use crate::device::DeviceShared;
+use crate::messages::{validation_error_count, validation_errors};
 use crate::page::PageMemory;
 use crate::pipeline::Pipeline;
 use crate::properties;
@@ -33,6 +34,8 @@ pub struct VulkanDevice {
     mailbox: Option<Mailbox>,
     /// Parts of the next submission, in order.
     parts: Vec<Part>,
+    /// Messages of the validation layer that the actor knows.
+    complaints: u64,
     /// The part that is being recorded.
     open: Option<Tape>,
     /// A barrier that is not in a part yet.
@@ -88,6 +91,7 @@ impl VulkanDevice {
             queue,
             watcher: None,
             mailbox: None,
+            complaints: validation_error_count(),
             parts: Vec::new(),
             open: None,
             owed: false,
@@ -190,6 +194,19 @@ impl VulkanDevice {
         Ok(())
     }
 
+    /// Tells the actor what the validation layer has said since the last submission. The layer speaks for a whole
+    /// process: devices that work side by side share its messages.
+    fn tell_complaints(&mut self) {
+        let count = validation_error_count();
+        if count > self.complaints {
+            let new = (count - self.complaints) as usize;
+            let kept = validation_errors();
+            let text = kept[kept.len().saturating_sub(new)..].join("; ");
+            self.complaints = count;
+            self.mailbox().post(Event::Validation(text));
+        }
+    }
+
     fn submit_all(&mut self, value: u64) -> Result<(), DeviceError> {
         if self.reads_back || self.open.as_ref().is_some_and(|tape| tape.reads_back) {
             let buffer = self.open()?.buffer;
@@ -290,6 +307,7 @@ impl Device for VulkanDevice {
 
     fn submit(&mut self, value: TimelineValue) -> Result<(), DeviceError> {
         let submitted = self.submit_all(value.0);
+        self.tell_complaints();
         self.whole(submitted)
     }
 

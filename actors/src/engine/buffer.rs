@@ -45,15 +45,8 @@ fn bytes(range: &BufferRange) -> Range<u64> {
 impl Buffers {
     /// Adds a reservation, or gives memory to one that waited for it.
     pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId) {
-        let blank = || Buffer {
-            slice: None,
-            backed: false,
-            size,
-            stream,
-            claims: Claims::default(),
-            holds: 0,
-            owners: 1,
-        };
+        let blank =
+            || Buffer { slice: None, backed: false, size, stream, claims: Claims::default(), holds: 0, owners: 1 };
         let buffer = self.map.entry(id).or_insert_with(blank);
         assert!(buffer.slice.is_none(), "buffer {id:?} was reserved twice");
         buffer.backed = slice.is_some();
@@ -89,6 +82,11 @@ impl Buffers {
     /// Reservations that live.
     pub(crate) fn len(&self) -> usize {
         self.map.len()
+    }
+
+    /// The streams that have memory, each as often as it has a buffer.
+    pub(crate) fn owners_of_memory(&self) -> impl Iterator<Item = StreamId> {
+        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.stream)
     }
 
     /// Where the bytes of a range lie; `None` where it has no memory.

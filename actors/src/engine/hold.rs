@@ -50,9 +50,8 @@ impl Held {
 /// Whether a message keeps its place behind everything held, whatever that names: a graph names many buffers, and
 /// a replay of it may be held.
 pub(crate) fn waits_for_all(body: &Body) -> bool {
-    let of_graph = |call: &GraphCall| {
-        matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. })
-    };
+    let of_graph =
+        |call: &GraphCall| matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. });
     matches!(body, Body::Sync { .. }) || matches!(body, Body::Graph(call) if of_graph(call))
 }
 
@@ -80,8 +79,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
     match body {
         Body::Check { ranges, .. } | Body::Sync { ranges, .. } => ranges.iter().any(range),
         Body::Launch(launch) => {
-            launch.buffers.iter().any(&mut range)
-                || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
+            launch.buffers.iter().any(&mut range) || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
         }
         Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
         Body::Receive { to, .. } | Body::Write { to, .. } => range(to),

@@ -257,13 +257,7 @@ impl Engine {
     }
 
     /// Where one binding lies, within what a binding may be.
-    fn binding(
-        &self,
-        name: &str,
-        index: usize,
-        range: &BufferRange,
-        found: &mut Found,
-    ) -> Result<Span, LaunchError> {
+    fn binding(&self, name: &str, index: usize, range: &BufferRange, found: &mut Found) -> Result<Span, LaunchError> {
         let wrong = |reason| Err(LaunchError::Bindings { kernel: name.to_owned(), reason });
         if range.size > 0 && self.buffers.span(range).is_none() {
             // Why there is no memory says more than that there is too much of it.
@@ -322,13 +316,7 @@ impl Engine {
     }
 
     /// Keeps a launch on the tape of its window, and what it names alive.
-    fn record(
-        &mut self,
-        stream: StreamId,
-        launch: &Launch,
-        push: impl FnOnce(&mut Recording),
-        accesses: &[Access],
-    ) {
+    fn record(&mut self, stream: StreamId, launch: &Launch, push: impl FnOnce(&mut Recording), accesses: &[Access]) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         // A window that is doomed keeps nothing more.
         let Capture::Recording(window) = &mut state.capture else { return };

@@ -110,12 +110,16 @@ pub struct Engine {
     awaiting_page: bool,
     /// Reservations that wait for memory, first come first served.
     hungry: VecDeque<Envelope>,
+    /// Whether one of them is tried again: it keeps its place.
+    feeding: bool,
     /// Somebody waits for what is recorded.
     urgent: bool,
     /// Answers that wait for the timeline.
     waiters: usize,
     stopping: bool,
     lost: Option<String>,
+    /// What the validation layer said, until a sync or a flush has told it.
+    complaint: Option<String>,
     scratch: launch::Scratch,
     freed: Vec<PageId>,
     turns: u32,
@@ -146,10 +150,12 @@ impl Engine {
             parked: VecDeque::new(),
             awaiting_page: false,
             hungry: VecDeque::new(),
+            feeding: false,
             urgent: false,
             waiters: 0,
             stopping: false,
             lost: None,
+            complaint: None,
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
             turns: 0,
@@ -186,6 +192,9 @@ impl Engine {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }
             Event::Stalled(_) => out.actions.push(Action::Probe),
+            Event::Validation(message) => {
+                self.complaint.get_or_insert(message);
+            }
         }
     }
 
@@ -205,6 +214,7 @@ impl Engine {
                 Parked::Behind(held) => self.reconsider(held, out),
             }
         }
+        self.let_in(out);
     }
 
     /// The events of a turn are handled, and `idle` tells that no more are waiting: decides whether to submit.
@@ -225,7 +235,16 @@ impl Engine {
 
     /// Whether `Stop` was handled and everything sent before it is done.
     pub fn is_finished(&self) -> bool {
-        self.stopping && self.parked.is_empty() && self.held.is_empty() && self.lease.is_idle() && self.timeline.is_idle()
+        self.stopping
+            && self.parked.is_empty()
+            && self.held.is_empty()
+            && self.lease.is_idle()
+            && self.timeline.is_idle()
+    }
+
+    /// Whether something is recorded that nobody waits for yet.
+    pub fn is_batching(&self) -> bool {
+        self.timeline.open.commands > 0 && !self.urgent
     }
 
     /// What the shell waits for on the device, if anything.
@@ -294,7 +313,7 @@ impl Engine {
             }
             Body::Flush { reply } => {
                 self.submit(out);
-                reply.send(self.alive());
+                reply.send(self.alive().and_then(|()| self.told()));
             }
             Body::Graph(call) => self.graph_call(stream, call, out),
             Body::Install { layout, reply } => {
@@ -344,6 +363,14 @@ impl Engine {
         }
     }
 
+    /// Tells what the validation layer said, once.
+    fn told(&mut self) -> Result<(), ServerError> {
+        match self.complaint.take() {
+            None => Ok(()),
+            Some(message) => Err(ServerError::Validation { message }),
+        }
+    }
+
     /// The stream in which a message has its place.
     fn place(envelope: &Envelope) -> StreamId {
         match &envelope.body {
@@ -367,8 +394,7 @@ impl Engine {
         }
         let body = &envelope.body;
         hold::waits_for_all(body)
-            || (hold::keeps_stream_order(body)
-                && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
+            || (hold::keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
             || hold::names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
     }
 
@@ -544,7 +570,8 @@ impl Engine {
                 }
             }
             Waiter::Sync { ranges, reply } => {
-                reply.send(self.alive().and_then(|()| self.buffers.check(&ranges)));
+                let told = self.alive().and_then(|()| self.told());
+                reply.send(told.and_then(|()| self.buffers.check(&ranges)));
             }
             Waiter::Ticks { start, end, reply } => match self.alive() {
                 Ok(()) => {
@@ -589,7 +616,10 @@ impl Engine {
 
     /// Carries out what waited for the device, up to the next holder.
     fn let_in(&mut self, out: &mut Outbox) {
-        while let Some(envelope) = self.lease.next() {
+        // An asker among them must be heard before the next is let in.
+        while !self.awaiting_page
+            && let Some(envelope) = self.lease.next()
+        {
             self.client(envelope, out);
         }
     }

@@ -33,6 +33,13 @@ impl Engine {
         if let Err(error) = self.alive() {
             return self.deny(stream, buffer, size, wait, error);
         }
+        if wait.is_some() && !self.hungry.is_empty() && !self.feeding {
+            // First come, first served: a small one does not overtake a large one.
+            self.buffers.place(buffer, None, size, stream);
+            let body = Body::Reserve { buffer, size, wait };
+            self.hungry.push_back(Envelope { lease, stream, body });
+            return self.break_circle();
+        }
         let dry = self.memory.is_dry(stream);
         let reserved = match (size, self.shared_in_window(stream, buffer, size)) {
             (0, _) => Ok(None),
@@ -153,7 +160,13 @@ impl Engine {
                 if matches!(error, IoError::OutOfMemory { .. }) && size <= budget && self.buffers.len() > 0 =>
             {
                 let body = Body::Reserve { buffer, size, wait: Some(reply) };
-                self.hungry.push_back(Envelope { lease, stream, body });
+                let envelope = Envelope { lease, stream, body };
+                if self.feeding {
+                    self.hungry.push_front(envelope);
+                } else {
+                    self.hungry.push_back(envelope);
+                    self.break_circle();
+                }
             }
             Body::Reserve { buffer, size, wait } => {
                 self.deny(stream, buffer, size, wait, error.into());
@@ -170,18 +183,30 @@ impl Engine {
         }
     }
 
+    /// Where every stream that has memory waits for more, nobody will give any back: the youngest fails.
+    fn break_circle(&mut self) {
+        let waits = |stream: StreamId| self.hungry.iter().any(|envelope| envelope.stream == stream);
+        if !self.buffers.owners_of_memory().all(waits) {
+            return;
+        }
+        if let Some(Envelope { stream, body: Body::Reserve { buffer, size, wait }, .. }) = self.hungry.pop_back() {
+            let in_use = self.memory.usage().bytes_in_use;
+            let error = IoError::OutOfMemory { requested: size, in_use, budget: self.options.memory_budget };
+            self.deny(stream, buffer, size, wait, error.into());
+        }
+    }
+
     /// Memory was given back: reservations that wait for some try again, in their order, up to the first that fails.
     pub(super) fn feed(&mut self, out: &mut Outbox) {
-        for _ in 0..self.hungry.len() {
+        self.feeding = true;
+        while let Some(envelope) = self.hungry.pop_front() {
             let waiting = self.hungry.len();
-            let Some(envelope) = self.hungry.pop_front() else { return };
             self.perform(envelope, true, out);
-            if self.hungry.len() == waiting {
-                // It went to the end of the queue; it is the first still.
-                self.hungry.rotate_right(1);
-                return;
+            if self.hungry.len() > waiting || self.awaiting_page {
+                break;
             }
         }
+        self.feeding = false;
     }
 
     /// Gives back empty pages: behind the submissions that may name them, at once where there are none. `all` does

@@ -1,13 +1,13 @@
 //! Bytes between host and device.
 
 use crate::bytes::Bytes;
+use crate::engine::Engine;
 use crate::engine::command::{Action, Command, Outbox, RowCopy, Span};
 use crate::engine::graph::refused;
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::memory::Shortage;
 use crate::engine::timeline::Waiter;
-use crate::engine::Engine;
 use crate::error::{IoError, ServerError};
 use crate::id::StreamId;
 use crate::message::{Body, BufferRange, Envelope, Incoming, LeaseId};

@@ -1,10 +1,10 @@
 //! Profiling windows and capture windows: the calls that open and close them, and replays.
 
+use crate::engine::Engine;
 use crate::engine::command::{Action, Command, GraphId, Outbox, SealReply, Span};
 use crate::engine::fault::Found;
 use crate::engine::graph::{Graph, Recording, refused};
 use crate::engine::timeline::Waiter;
-use crate::engine::Engine;
 use crate::error::{ProfileError, ServerError};
 use crate::id::StreamId;
 use crate::message::{BufferRange, GraphCall, Sealed};
@@ -17,7 +17,10 @@ impl Engine {
 
     pub(super) fn start_window(&mut self, stream: StreamId, reply: Reply<Result<ProfileWindow, ProfileError>>) {
         let opened = self.allow(stream, "profile").map(|()| self.windows.open(stream));
-        reply.send(opened.map_err(ProfileError::from));
+        // Nobody else would ever close a window whose caller is gone.
+        if let Err(Ok(unwanted)) = reply.offer(opened.map_err(ProfileError::from)) {
+            self.windows.close(unwanted);
+        }
     }
 
     pub(super) fn end_window(
@@ -137,13 +140,7 @@ impl Engine {
         // What is read before it is written keeps its failure: such an output is no clean one.
         outputs.sort_unstable_by_key(|(r, read)| (key(r), !read));
         outputs.dedup_by_key(|(r, _)| key(r));
-        Graph {
-            tape: recording.tape,
-            buffers: recording.buffers,
-            owned: recording.owned,
-            inputs: reads,
-            outputs,
-        }
+        Graph { tape: recording.tape, buffers: recording.buffers, owned: recording.owned, inputs: reads, outputs }
     }
 
     /// What a doomed window leaves: its outputs were never written.
@@ -160,13 +157,7 @@ impl Engine {
     }
 
     /// Enqueues a replay. True where it went to the queue.
-    fn replay(
-        &mut self,
-        stream: StreamId,
-        id: GraphId,
-        budgeted: bool,
-        out: &mut Outbox,
-    ) -> Result<bool, ServerError> {
+    fn replay(&mut self, stream: StreamId, id: GraphId, budgeted: bool, out: &mut Outbox) -> Result<bool, ServerError> {
         self.allow(stream, "replay")?;
         let Some(graph) = self.graphs.get(&id) else { return Err(refused("replay: there is no such graph")) };
         if graph.tape.len() == 0 || self.memory.is_dry(stream) {

@@ -252,9 +252,8 @@ impl State {
                     if self.options.check_order {
                         // A readback range is given out again when its last reader has dropped it, which is after
                         // the timeline: the host orders the two copies.
-                        let on_readback = |(at, _): &&(Span, BufferAccess)| {
-                            self.kinds.get(&at.page) == Some(&PageKind::Readback)
-                        };
+                        let on_readback =
+                            |(at, _): &&(Span, BufferAccess)| self.kinds.get(&at.page) == Some(&PageKind::Readback);
                         let checked: Vec<_> = accesses.iter().filter(|a| !on_readback(a)).copied().collect();
                         self.checker.command(&checked);
                     }

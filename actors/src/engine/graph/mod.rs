@@ -190,7 +190,13 @@ mod tests {
             (|c| c.prepare().is_ok(), [(true, 1), (true, 1), (false, 2), (false, 3)]),
             (|c| c.start().is_ok(), [(false, 0), (true, 2), (false, 2), (false, 3)]),
             (|c| matches!(c.stop(), Ok((_, None))), [(false, 0), (false, 0), (true, 0), (false, 0)]),
-            (|c| { c.poison(|| ServerError::Closed); true }, [(true, 0), (true, 1), (true, 3), (true, 3)]),
+            (
+                |c| {
+                    c.poison(|| ServerError::Closed);
+                    true
+                },
+                [(true, 0), (true, 1), (true, 3), (true, 3)],
+            ),
             (|c| c.forbid("read").is_ok(), [(true, 0), (true, 1), (false, 2), (false, 3)]),
         ];
         for (number, (call, table)) in calls.into_iter().enumerate() {

@@ -60,7 +60,8 @@ impl Tape {
 
     /// Puts `new` wherever the tape has bytes of `old`. Both have the same size.
     pub(crate) fn rebind(&mut self, old: Span, new: Span) {
-        let inside = |s: &Span| s.page == old.page && s.offset >= old.offset && s.offset + s.size <= old.offset + old.size;
+        let inside =
+            |s: &Span| s.page == old.page && s.offset >= old.offset && s.offset + s.size <= old.offset + old.size;
         let put = |s: &mut Span| {
             if inside(s) {
                 *s = Span { page: new.page, offset: new.offset + (s.offset - old.offset), size: s.size };
