@@ -1,6 +1,7 @@
 //! Tests in a process of their own: for what is one for a whole process, and for how processes end.
 
 use std::process::{Command, Output, Stdio};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Says to a child which test it is.
@@ -9,33 +10,34 @@ const CHILD: &str = "VKACTOR_BUGS_CHILD";
 const LIMIT: Duration = Duration::from_secs(50);
 
 /// How a child ended.
-pub struct Ended {
+pub(crate) struct Ended {
     /// `None` where a signal ended it.
-    pub code: Option<i32>,
+    pub(crate) code: Option<i32>,
     /// Both of its outputs.
-    pub said: String,
+    pub(crate) said: String,
 }
 
 impl Ended {
     /// Fails unless the child ran its test, and it passed.
     #[track_caller]
-    pub fn assert_passed(&self) {
+    pub(crate) fn assert_passed(&self) {
         assert!(self.code == Some(0) && self.said.contains("1 passed"), "code {:?}\n{}", self.code, self.said);
     }
 }
 
 /// Whether this process is a child that is to run `test`.
-pub fn is_child(test: &str) -> bool {
+pub(crate) fn is_child(test: &str) -> bool {
     std::env::var_os(CHILD).is_some_and(|name| name == test)
 }
 
 /// Runs the test of this name in a process of its own, where [`is_child`] holds for it.
-pub fn run(test: &str, env: &[(&str, &str)]) -> Ended {
+pub(crate) fn run(test: &str, env: &[(&str, &str)]) -> Ended {
     run_many(test, env, 1).remove(0)
 }
 
 /// As [`run`], in several processes at once.
-pub fn run_many(test: &str, env: &[(&str, &str)], count: usize) -> Vec<Ended> {
+pub(crate) fn run_many(test: &str, env: &[(&str, &str)], count: usize) -> Vec<Ended> {
+    let _shared = crate::MEMORY.read().unwrap_or_else(PoisonError::into_inner);
     let child = || {
         Command::new(std::env::current_exe().expect("a test knows its file"))
             .args([test, "--exact", "--nocapture", "--test-threads=1"])

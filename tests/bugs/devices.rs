@@ -1,7 +1,9 @@
 //! Which devices there are, and bytes that move between them.
 
 use crate::kernels::{add1, fill, spin};
-use crate::{assert_all, buffer, children, client, compute, device_id, own_device, scenario, unused_id};
+use crate::{
+    assert_all, buffer, children, client, compute, device_id, own_device, scenario, scenario_alone, unused_id,
+};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use vkactor::*;
@@ -9,7 +11,7 @@ use vkactor::*;
 /// ggml-org/llama.cpp#8022: two devices of one name.
 #[test]
 fn devices_of_one_name_have_ids_and_memory_of_their_own() {
-    scenario(|| {
+    scenario_alone(|| {
         let [a, b] = [own_device(), own_device()];
         assert_eq!(a.name(), b.name());
         assert_ne!(a.service_id(), b.service_id());

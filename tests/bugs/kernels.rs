@@ -68,7 +68,7 @@ const SPIN: &str = "
 const SPIN_GROUPS_PER_MS: u32 = 8;
 
 /// A kernel in WGSL.
-pub fn wgsl(name: &'static str, code: impl Into<std::borrow::Cow<'static, str>>) -> Box<dyn CubeKernel> {
+pub(crate) fn wgsl(name: &'static str, code: impl Into<std::borrow::Cow<'static, str>>) -> Box<dyn CubeKernel> {
     Box::new(WgslKernel::new(name, code))
 }
 
@@ -79,48 +79,48 @@ fn over(handle: &Handle) -> CubeCount {
 }
 
 /// Every word becomes `value`.
-pub fn fill(client: &Client, handle: &Handle, value: u32) {
+pub(crate) fn fill(client: &Client, handle: &Handle, value: u32) {
     client.launch(wgsl("fill", FILL), over(handle), KernelArguments::new().with_buffer(handle).with_info(value));
 }
 
 /// Every word grows by one.
-pub fn add1(client: &Client, handle: &Handle) {
+pub(crate) fn add1(client: &Client, handle: &Handle) {
     client.launch(add1_kernel(), over(handle), KernelArguments::new().with_buffer(handle));
 }
 
 /// The kernel of [`add1`].
-pub fn add1_kernel() -> Box<dyn CubeKernel> {
+pub(crate) fn add1_kernel() -> Box<dyn CubeKernel> {
     wgsl("add1", ADD1)
 }
 
 /// Every word x becomes `scale * x + shift`: two of these in the wrong order give another result.
-pub fn affine(client: &Client, handle: &Handle, scale: u32, shift: u32) {
+pub(crate) fn affine(client: &Client, handle: &Handle, scale: u32, shift: u32) {
     let arguments = KernelArguments::new().with_buffer(handle).with_info([scale, shift]);
     client.launch(wgsl("affine", AFFINE), over(handle), arguments);
 }
 
 /// `to` becomes `from`.
-pub fn copy(client: &Client, from: &Handle, to: &Handle) {
+pub(crate) fn copy(client: &Client, from: &Handle, to: &Handle) {
     client.launch(wgsl("copy", COPY), over(to), KernelArguments::new().with_buffer(from).with_buffer(to));
 }
 
 /// `to` becomes `from` plus one, word by word.
-pub fn successor(client: &Client, from: &Handle, to: &Handle) {
+pub(crate) fn successor(client: &Client, from: &Handle, to: &Handle) {
     client.launch(wgsl("successor", SUCCESSOR), over(to), KernelArguments::new().with_buffer(from).with_buffer(to));
 }
 
 /// Keeps a software device busy for about `ms`, then stores 1 in the last word.
-pub fn spin(client: &Client, handle: &Handle, ms: u32) {
+pub(crate) fn spin(client: &Client, handle: &Handle, ms: u32) {
     let groups = CubeCount::new_1d(ms * SPIN_GROUPS_PER_MS);
     client.launch(wgsl("spin", SPIN), groups, KernelArguments::new().with_buffer(handle));
 }
 
 /// A kernel that is certain not to compile.
-pub fn bad(name: &'static str) -> Box<dyn CubeKernel> {
+pub(crate) fn bad(name: &'static str) -> Box<dyn CubeKernel> {
     wgsl(name, "@compute @workgroup_size(1) fn main() { let x = nowhere_declared; }")
 }
 
 /// Launches [`bad`] with `handle` as its only buffer.
-pub fn launch_bad(client: &Client, handle: &Handle) {
+pub(crate) fn launch_bad(client: &Client, handle: &Handle) {
     client.launch(bad("bad"), CubeCount::new_single(), KernelArguments::new().with_buffer(handle));
 }

@@ -20,9 +20,8 @@ mod streams;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::mpsc;
+use std::sync::{OnceLock, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 use vkactor::*;
 
@@ -66,9 +65,23 @@ fn own_device() -> Client {
 
 // ---------------------------------------------------------------------------------------- guards
 
+/// Held for writing by scenarios that take most of the device's memory, and for reading by all others.
+static MEMORY: RwLock<()> = RwLock::new(());
+
 /// Runs a scenario on a thread of its own. Fails when it takes longer than [`LIMIT`], or when the validation layer
 /// finds an error meanwhile.
 fn scenario(body: impl FnOnce() + Send + 'static) {
+    let _shared = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
+    run(body);
+}
+
+/// As [`scenario`], while no other runs in this process: it takes most of the device's memory.
+fn scenario_alone(body: impl FnOnce() + Send + 'static) {
+    let _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
+    run(body);
+}
+
+fn run(body: impl FnOnce() + Send + 'static) {
     let errors = vkactor_vulkan::validation_error_count();
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || {

@@ -3,6 +3,7 @@
 use crate::kernels::{add1, affine, fill, wgsl};
 use crate::{
     Random, assert_all, buffer, children, client, comes_from, failure, own_device, resident_bytes, runtime, scenario,
+    scenario_alone,
 };
 use std::time::{Duration, Instant};
 use vkactor::*;
@@ -17,7 +18,7 @@ fn head(handle: &Handle) -> Handle {
 /// gfx-rs/wgpu#9206: two thirds of the device in one buffer, or in as few as it takes.
 #[test]
 fn a_buffer_may_be_larger_than_the_memory_that_the_host_sees() {
-    scenario(|| {
+    scenario_alone(|| {
         let client = own_device();
         let MemoryDeviceProperties { max_page_size, total, .. } = client.properties().memory;
         let handle = client.empty(max_page_size.min(total / 3 * 2) as usize);
@@ -45,18 +46,18 @@ fn many_uploads_that_are_all_kept_succeed() {
     });
 }
 
-/// Runs `rounds` once to warm up and once more, and fails if the process grows by more than `bytes` the second time.
+/// Runs `rounds` twice to warm up, and fails if the process grows by more than `bytes` when they run once more.
 #[track_caller]
 fn assert_growth(bytes: u64, mut rounds: impl FnMut()) {
-    rounds();
+    (0..2).for_each(|_| rounds());
     let before = resident_bytes();
     rounds();
     let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < bytes, "{grown} bytes more than the {before} after the first rounds");
+    assert!(grown < bytes, "{grown} bytes more than the {before} of the rounds before");
 }
 
 /// Bytes that an allocator may keep for itself after it was as busy before.
-const SLACK: u64 = 2 << 20;
+const SLACK: u64 = 4 << 20;
 
 /// tracel-ai/burn#2042: a twentieth of the report's rounds.
 #[test]
@@ -167,7 +168,7 @@ fn persistent_buffers_of_many_sizes_are_exact_or_out_of_memory() {
 /// tinygrad/tinygrad#2175.
 #[test]
 fn memory_that_is_only_kept_gives_way_to_a_large_buffer() {
-    scenario(|| {
+    scenario_alone(|| {
         let client = own_device();
         let MemoryDeviceProperties { max_page_size, total, .. } = client.properties().memory;
         let part = (total / 10).min(max_page_size) as usize;
@@ -237,7 +238,7 @@ fn a_failed_reservation_is_not_told_to_innocent_work() {
 /// iree-org/iree#12122, iree-org/iree#13261 (scenario 48j).
 #[test]
 fn running_out_under_pending_launches_is_told_as_memory() {
-    scenario(|| {
+    scenario_alone(|| {
         let client = own_device();
         let handle = buffer(&client, &[0; 1000]);
         (0..1000).for_each(|_| add1(&client, &handle));
@@ -320,10 +321,11 @@ fn a_readback_is_not_slower_than_ten_copies_on_the_host() {
     });
 }
 
-/// KomputeProject/kompute#365: a tenth of the report's launches and kernels.
+/// KomputeProject/kompute#365: a tenth of the report's kernels.
 #[test]
 fn launches_with_ever_new_constants_do_not_grow_and_kernels_are_kept_once() {
-    const LAUNCHES: u32 = 5000;
+    // Enough for the queue of launches to be as long as it gets, and for a leak of 100 bytes each to show.
+    const LAUNCHES: u32 = 50_000;
     const KERNELS: u32 = 200;
     let test = "memory::launches_with_ever_new_constants_do_not_grow_and_kernels_are_kept_once";
     if !children::is_child(test) {

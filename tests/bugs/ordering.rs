@@ -149,14 +149,14 @@ fn one_buffer_as_input_and_output_is_exact_or_refused() {
 fn a_kernel_run_again_with_other_sizes_keeps_nothing_of_the_first() {
     const ROW_SUMS: &str = "
         struct Extents { rows: u32, columns: u32 }
-        var<immediate> of: Extents;
+        var<immediate> matrix: Extents;
         @group(0) @binding(0) var<storage, read> s: array<f32>;
         @group(0) @binding(1) var<storage, read_write> d: array<f32>;
         @compute @workgroup_size(64)
         fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-            if (id.x >= of.rows) { return; }
+            if (id.x >= matrix.rows) { return; }
             var sum = 0.0;
-            for (var c = 0u; c < of.columns; c++) { sum += s[id.x * of.columns + c]; }
+            for (var c = 0u; c < matrix.columns; c++) { sum += s[id.x * matrix.columns + c]; }
             d[id.x] = sum;
         }";
     scenario(|| {
