@@ -104,7 +104,7 @@ fn assert_no_start(is: impl Fn(&ComputeError) -> bool) {
     for _ in 0..2 {
         let error = Compute::new().expect_err("nothing to start");
         assert!(is(&error) && error.to_string().contains("install"), "{error}");
-        let error = Client::try_load::<Vulkan>(DeviceId::new(1, 0)).err().expect("nothing to load");
+        let error = Client::try_load::<Vulkan>(DeviceId::new(1, 0)).expect_err("nothing to load");
         assert!(is(&error), "{error}");
         let told =
             panic_of(|| drop(Client::load::<Vulkan>(DeviceId::new(1, 0)))).expect("the panic that is documented");

@@ -240,10 +240,10 @@ fn touch_ends(client: &Client, handle: &Handle) -> Result<(), ServerError> {
 fn binding_limit(client: &Client) -> Option<u64> {
     let whole = client.empty(client.properties().memory.max_page_size as usize);
     let error = touch_ends(client, &whole).err()?;
-    roots(&error).into_iter().find_map(|root| match root {
-        ServerError::Launch(LaunchError::TooManyResources { limit, .. }) => Some(*limit),
-        other => panic!("a limit is named: {other}"),
-    })
+    let [ServerError::Launch(LaunchError::TooManyResources { limit, .. })] = roots(&error)[..] else {
+        panic!("a limit is named: {error}");
+    };
+    Some(*limit)
 }
 
 /// ggml-org/llama.cpp#16354.

@@ -57,7 +57,7 @@ fn assert_growth(bytes: u64, mut rounds: impl FnMut()) {
 }
 
 /// Bytes that an allocator may keep for itself after it was as busy before.
-const SLACK: u64 = 4 << 20;
+const SLACK: u64 = 1 << 20;
 
 /// tracel-ai/burn#2042: a twentieth of the report's rounds.
 #[test]
@@ -321,11 +321,10 @@ fn a_readback_is_not_slower_than_ten_copies_on_the_host() {
     });
 }
 
-/// KomputeProject/kompute#365: a tenth of the report's kernels.
+/// KomputeProject/kompute#365: a fifth of the report's launches, and a tenth of its kernels.
 #[test]
 fn launches_with_ever_new_constants_do_not_grow_and_kernels_are_kept_once() {
-    // Enough for the queue of launches to be as long as it gets, and for a leak of 100 bytes each to show.
-    const LAUNCHES: u32 = 50_000;
+    const LAUNCHES: u32 = 10_000;
     const KERNELS: u32 = 200;
     let test = "memory::launches_with_ever_new_constants_do_not_grow_and_kernels_are_kept_once";
     if !children::is_child(test) {
@@ -334,7 +333,13 @@ fn launches_with_ever_new_constants_do_not_grow_and_kernels_are_kept_once() {
     let client = client();
     let handle = buffer(&client, &[0; 64]);
     assert_growth(SLACK, || {
-        (0..LAUNCHES).for_each(|shift| affine(&client, &handle, 3, shift));
+        for shift in 0..LAUNCHES {
+            affine(&client, &handle, 3, shift);
+            // So that what is queued, which takes memory too, is as much each time.
+            if shift % 256 == 0 {
+                runtime().block_on(client.sync()).unwrap();
+            }
+        }
         runtime().block_on(client.sync()).unwrap();
     });
     assert_growth(SLACK, || {
