@@ -107,6 +107,21 @@ impl Size {
     }
 }
 
+/// How often a loop turns, as far as the code tells.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    max: u32,
+    /// Always so often, unless it is left early.
+    exact: bool,
+}
+
+impl Count {
+    /// Whether the driver repeats the body itself.
+    fn is_left(self) -> bool {
+        self.exact && self.max <= COUNT_LEFT_MAX
+    }
+}
+
 /// A local variable that tells whether the current copy was left by a `continue`.
 #[derive(Debug, Clone, Copy)]
 struct Skipped {
@@ -165,9 +180,10 @@ impl Unroller<'_> {
         }
         let factor = FACTOR_MAX.min(self.size_max / size.expressions.max(1)).max(1);
         match self.count(before, body, continuing) {
-            Some(count) if count <= COUNT_LEFT_MAX || (count <= COUNT_ALONE_MAX && !nested) => 1,
+            Some(Count { max, .. }) if max <= COUNT_ALONE_MAX && !nested => 1,
+            Some(count) if count.is_left() => 1,
             // One more for the test that ends it.
-            Some(count) => factor.min(count.saturating_add(1)),
+            Some(Count { max, .. }) => factor.min(max.saturating_add(1)),
             None => factor,
         }
     }
@@ -265,8 +281,8 @@ impl Unroller<'_> {
                 let size = self.size(body).and(self.size(continuing));
                 match self.count(before, body, continuing) {
                     // Straight code, once the driver has repeated it.
-                    Some(count) if count <= COUNT_LEFT_MAX => {
-                        Size { expressions: size.expressions.saturating_mul(count.max(1)), ..size }
+                    Some(count) if count.is_left() => {
+                        Size { expressions: size.expressions.saturating_mul(count.max.max(1)), ..size }
                     }
                     _ => Size { repeatable: false, ..size },
                 }
@@ -304,20 +320,20 @@ impl Unroller<'_> {
     }
 
     /// How often a loop turns at most, where it counts one variable up to a constant in constant steps.
-    fn count(&self, before: &[Statement], body: &Block, continuing: &Block) -> Option<u32> {
+    fn count(&self, before: &[Statement], body: &Block, continuing: &Block) -> Option<Count> {
         let end = body.iter().find_map(|statement| match statement {
             Statement::If { condition, accept, reject } if accept.is_empty() && breaks(reject) => Some(*condition),
             _ => None,
         })?;
         let Expression::Binary { op, left, right } = self.function.expressions[end] else { return None };
-        let (variable, bound) = (self.loaded(left)?, self.number(right)?);
+        let (variable, (bound, signed)) = (self.loaded(left)?, self.number(right)?);
         let value = self.stored(continuing, variable);
         // A step within the body could be passed over.
         let value = value.or_else(|| (!continues(body)).then(|| self.stored(body, variable))?)?;
         let Expression::Binary { op: BinaryOperator::Add, left, right } = self.function.expressions[value] else {
             return None;
         };
-        let step = self.number(right).filter(|step| *step > 0)?;
+        let (step, _) = self.number(right).filter(|(step, _)| *step > 0)?;
         if self.loaded(left) != Some(variable) {
             return None;
         }
@@ -326,14 +342,20 @@ impl Unroller<'_> {
             (2, Some(start)) => start,
             _ => return None,
         };
+        let (start, exact) = match self.number(start) {
+            Some((start, _)) => (start, true),
+            // The least that it can be.
+            None if !signed => (0, false),
+            None => return None,
+        };
         let last = match op {
             BinaryOperator::Less => bound - 1,
             BinaryOperator::LessEqual => bound,
             _ => return None,
         };
-        let distance = last - self.number(start)?;
+        let distance = last - start;
         let count = if distance < 0 { 0 } else { distance / step + 1 };
-        Some(u32::try_from(count).unwrap_or(u32::MAX))
+        Some(Count { max: u32::try_from(count).unwrap_or(u32::MAX), exact })
     }
 
     /// The value of the last store to `variable` right in `block`.
@@ -351,14 +373,15 @@ impl Unroller<'_> {
         }
     }
 
-    fn number(&self, expression: Handle<Expression>) -> Option<i64> {
+    /// The value of a constant, and whether its type is signed.
+    fn number(&self, expression: Handle<Expression>) -> Option<(i64, bool)> {
         let literal = match self.function.expressions[expression] {
             Expression::Constant(constant) => &self.globals[self.constants[constant].init],
             ref other => other,
         };
         match *literal {
-            Expression::Literal(Literal::U32(value)) => Some(value.into()),
-            Expression::Literal(Literal::I32(value)) => Some(value.into()),
+            Expression::Literal(Literal::U32(value)) => Some((value.into(), false)),
+            Expression::Literal(Literal::I32(value)) => Some((value.into(), true)),
             _ => None,
         }
     }

@@ -87,7 +87,11 @@ fn known_counts_are_not_passed() {
     assert!(copies > 16, "{copies} copies");
     // A count that only seems to be known.
     check("for (var i = 0u; i < 9u; i++) { x = x * 5u; if x > n { i = 0u; } }", 1, 128);
-    check("var i = x; for (; i < 9u; i++) { x = x * 5u; }", 1, 128);
+    check("var i = 9; for (; i > 0; i--) { x = x * 5u; }", 1, 128);
+    check("var i = i32(x); for (; i < 9; i++) { x = x * 5u; }", 1, 128);
+    // Not below zero, so at most nine.
+    check("var i = x; for (; i < 9u; i++) { x = x * 5u; }", 1, 1);
+    check("while x < n { for (var i = at; i < 90u; i += 9u) { x = x * 5u; } }", 2, 11);
 }
 
 #[test]
