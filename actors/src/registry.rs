@@ -5,7 +5,7 @@ use crate::engine::EngineOptions;
 use crate::error::{ComputeError, ServerError};
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::mailbox::{LAUNCHES_IN_FLIGHT, Mailbox, mailbox};
-use crate::message::Body;
+use crate::message::{Body, Envelope, Event};
 use crate::port::Device;
 use crate::properties::{DeviceProperties, TargetProperties};
 use crate::server::Server;
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How an actor is set up.
@@ -124,6 +124,25 @@ impl Drop for ActorRef {
 /// One lock for each service: opening a device keeps only those waiting who want that device.
 static ACTORS: LazyLock<DashMap<ServiceId, Arc<Mutex<Weak<ActorRef>>>>> = LazyLock::new(DashMap::new);
 
+/// All actors that have not ended, for the end of the process: those too whose clients are gone.
+static RUNNING: Mutex<Vec<(Mailbox, watch::Receiver<()>)>> = Mutex::new(Vec::new());
+
+/// Stops every actor of the process and waits for them, for `patience` at most.
+///
+/// A driver tears itself down when the process exits, and an actor that still uses it then crashes the process. It is
+/// called at that time, so it uses nothing that belongs to a thread.
+pub fn stop_all(patience: Duration) {
+    let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    for (mailbox, _) in &running {
+        let stop = Envelope { lease: None, stream: StreamId::DEFAULT, body: Body::Stop };
+        mailbox.post(Event::Client(stop));
+    }
+    let started = Instant::now();
+    while started.elapsed() < patience && running.iter().any(|(_, ended)| ended.has_changed().is_ok()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Runs `start` with the place of a service locked, where no good actor is in it.
 fn in_place(
     service: ServiceId,
@@ -197,6 +216,11 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         }
         drop(stopped);
     };
+    {
+        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, ended)| ended.has_changed().is_ok());
+        all.push((mailbox.clone(), running.clone()));
+    }
     std::thread::Builder::new().name(format!("vkactor {name}")).spawn(body).map_err(failed)?;
     Ok(Arc::new(ActorRef {
         mailbox,
