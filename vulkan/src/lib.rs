@@ -42,6 +42,7 @@ mod retire;
 mod server;
 mod shader;
 mod snapshot;
+mod stages;
 mod timeline;
 mod watcher;
 
