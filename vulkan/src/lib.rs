@@ -43,6 +43,7 @@ mod retire;
 mod server;
 mod shader;
 mod snapshot;
+mod stages;
 mod timeline;
 mod watcher;
 

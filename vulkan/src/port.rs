@@ -11,6 +11,7 @@ use crate::properties;
 use crate::queue::Queue;
 use crate::recorder::{Recorder, Tape};
 use crate::server::VulkanResource;
+use crate::stages::{StageBarrier, StageOrder, Stages};
 use crate::watcher::Watcher;
 use ash::vk;
 use ash::vk::Handle as _;
@@ -38,12 +39,12 @@ pub struct VulkanDevice {
     complaints: u64,
     /// The part that is being recorded.
     open: Option<Tape>,
-    /// A barrier that is not in a part yet.
-    owed: bool,
-    /// One barrier and nothing else: what lies between two replays. It is recorded when first needed, and is `kept`'s.
-    lone_barrier: Option<vk::CommandBuffer>,
-    /// Whether the host reads what the next submission writes.
-    reads_back: bool,
+    /// How far the commands of all parts are ordered, while none is being recorded.
+    order: StageOrder,
+    /// One barrier each and nothing else: what lies between two replays. Recorded when first needed, and `kept`'s.
+    lone_barriers: HashMap<StageBarrier, vk::CommandBuffer>,
+    /// The stages that wrote what the host reads of the next submission.
+    reads_back: Stages,
     graphs: HashMap<GraphId, Graph>,
     recorder: Recorder,
     sets: SetPools,
@@ -62,7 +63,7 @@ pub struct VulkanDevice {
 enum Part {
     /// Runs once, then records again.
     Own(vk::CommandBuffer),
-    /// Runs any number of times: a graph, or the lone barrier.
+    /// Runs any number of times: a graph, or a lone barrier.
     Kept(vk::CommandBuffer),
 }
 
@@ -70,7 +71,8 @@ enum Part {
 #[derive(Debug)]
 struct Graph {
     buffer: vk::CommandBuffer,
-    reads_back: bool,
+    order: StageOrder,
+    reads_back: Stages,
     _sets: SetPools,
 }
 
@@ -94,9 +96,9 @@ impl VulkanDevice {
             complaints: validation_error_count(),
             parts: Vec::new(),
             open: None,
-            owed: false,
-            lone_barrier: None,
-            reads_back: false,
+            order: StageOrder::default(),
+            lone_barriers: HashMap::new(),
+            reads_back: Stages::empty(),
             graphs: HashMap::new(),
             recorder: Recorder::new(shared.clone(), compiler.clone()),
             sets: SetPools::new(shared.clone()),
@@ -114,6 +116,7 @@ impl VulkanDevice {
     fn close(&mut self) -> Result<(), DeviceError> {
         if let Some(tape) = self.open.take() {
             self.reads_back |= tape.reads_back;
+            self.order = tape.order;
             self.commands.end(tape.buffer)?;
             self.parts.push(Part::Own(tape.buffer));
         }
@@ -131,40 +134,45 @@ impl VulkanDevice {
     fn open(&mut self) -> Result<&mut Tape, DeviceError> {
         let tape = match self.open.take() {
             Some(tape) => tape,
-            None => Tape::new(self.commands.begin(|| self.queue.timeline().reached())?),
+            None => Tape::new(self.commands.begin(|| self.queue.timeline().reached())?, self.order),
         };
         Ok(self.open.insert(tape))
     }
 
-    /// Puts a barrier that is owed behind all that was recorded. Between replays that is a part of its own.
-    fn settle(&mut self) -> Result<(), DeviceError> {
-        if !std::mem::take(&mut self.owed) {
-            return Ok(());
+    fn barrier(&mut self) {
+        match &mut self.open {
+            Some(tape) => tape.order.barrier(),
+            None => self.order.barrier(),
         }
-        if let Some(tape) = &self.open {
-            self.recorder.barrier(tape);
-            return Ok(());
-        }
-        let barrier = match self.lone_barrier {
-            Some(barrier) => barrier,
-            None => {
-                let buffer = self.kept.begin_kept()?;
-                self.recorder.barrier(&Tape::new(buffer));
-                self.kept.end(buffer)?;
-                *self.lone_barrier.insert(buffer)
+    }
+
+    /// A graph is a part of its own. The barrier in front of it ends the part before; between replays it is one too.
+    fn replay(&mut self, id: GraphId) -> Result<(), DeviceError> {
+        let Some(graph) = self.graphs.get(&id) else { unreachable!("{id:?} is unknown") };
+        let buffer = graph.buffer;
+        self.reads_back |= graph.reads_back;
+        if let Some(tape) = &mut self.open {
+            if let Some(barrier) = tape.order.replay(&graph.order) {
+                self.recorder.barrier(tape.buffer, barrier);
             }
-        };
-        self.parts.push(Part::Kept(barrier));
+            self.close()?;
+        } else if let Some(barrier) = self.order.replay(&graph.order) {
+            let lone = self.lone_barrier(barrier)?;
+            self.parts.push(Part::Kept(lone));
+        }
+        self.parts.push(Part::Kept(buffer));
         Ok(())
     }
 
-    fn replay(&mut self, id: GraphId) -> Result<(), DeviceError> {
-        self.settle()?;
-        self.close()?;
-        let Some(graph) = self.graphs.get(&id) else { unreachable!("{id:?} is unknown") };
-        self.reads_back |= graph.reads_back;
-        self.parts.push(Part::Kept(graph.buffer));
-        Ok(())
+    fn lone_barrier(&mut self, barrier: StageBarrier) -> Result<vk::CommandBuffer, DeviceError> {
+        if let Some(recorded) = self.lone_barriers.get(&barrier) {
+            return Ok(*recorded);
+        }
+        let buffer = self.kept.begin_kept()?;
+        self.recorder.barrier(buffer, barrier);
+        self.kept.end(buffer)?;
+        self.lone_barriers.insert(barrier, buffer);
+        Ok(buffer)
     }
 
     /// Without memory for it a recording has a hole, and what comes behind cannot be right.
@@ -183,11 +191,10 @@ impl VulkanDevice {
                 continue;
             }
             if matches!(command, Command::Barrier) {
-                self.owed = true;
+                self.barrier();
                 continue;
             }
             self.open()?;
-            self.settle()?;
             let Some(tape) = &mut self.open else { unreachable!("opened above") };
             self.recorder.record(tape, &mut self.sets, commands, command)?;
         }
@@ -208,13 +215,13 @@ impl VulkanDevice {
     }
 
     fn submit_all(&mut self, value: u64) -> Result<(), DeviceError> {
-        if self.reads_back || self.open.as_ref().is_some_and(|tape| tape.reads_back) {
+        let written = self.reads_back | self.open.as_ref().map_or(Stages::empty(), |tape| tape.reads_back);
+        if !written.is_empty() {
             let buffer = self.open()?.buffer;
-            self.recorder.show_host(buffer);
+            self.recorder.show_host(buffer, written);
         }
-        self.settle()?;
         self.close()?;
-        self.reads_back = false;
+        self.reads_back = Stages::empty();
         self.buffers.clear();
         self.buffers.extend(self.parts.iter().map(|part| match part {
             Part::Kept(buffer) | Part::Own(buffer) => *buffer,
@@ -332,13 +339,14 @@ impl Device for VulkanDevice {
 
     fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
         self.shared.alive()?;
-        let mut recording = Tape::new(self.kept.begin_kept()?);
+        let mut recording = Tape::new(self.kept.begin_kept()?, StageOrder::default());
         let mut sets = SetPools::new(self.shared.clone());
         if let Err(error) = self.record_graph(&mut recording, &mut sets, tape) {
             self.kept.free(recording.buffer);
             return Err(error);
         }
-        let sealed = Graph { buffer: recording.buffer, reads_back: recording.reads_back, _sets: sets };
+        let Tape { buffer, order, reads_back, .. } = recording;
+        let sealed = Graph { buffer, order, reads_back, _sets: sets };
         let before = self.graphs.insert(graph, sealed);
         assert!(before.is_none(), "{graph:?} exists");
         Ok(())

@@ -7,6 +7,7 @@ use crate::device::DeviceShared;
 use crate::page::PageTable;
 use crate::pipeline::Pipeline;
 use crate::query::Timestamps;
+use crate::stages::{COMPUTE, INDIRECT, StageBarrier, StageOrder, Stages, TRANSFER};
 use ash::vk;
 use std::sync::Arc;
 use vkactor_actors::engine::command::{Command, Commands, Groups, PipelineId, RowCopy, Span};
@@ -14,21 +15,6 @@ use vkactor_actors::port::{DeviceError, PageKind};
 
 /// Regions of one copy command. Columns of a tensor may have millions.
 const REGIONS_MAX: usize = 1024;
-
-/// All that commands may do, and all that they may touch.
-const STAGES: vk::PipelineStageFlags = vk::PipelineStageFlags::from_raw(
-    vk::PipelineStageFlags::COMPUTE_SHADER.as_raw()
-        | vk::PipelineStageFlags::TRANSFER.as_raw()
-        | vk::PipelineStageFlags::DRAW_INDIRECT.as_raw(),
-);
-const WRITES: vk::AccessFlags =
-    vk::AccessFlags::from_raw(vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw());
-const ACCESSES: vk::AccessFlags = vk::AccessFlags::from_raw(
-    WRITES.as_raw()
-        | vk::AccessFlags::SHADER_READ.as_raw()
-        | vk::AccessFlags::TRANSFER_READ.as_raw()
-        | vk::AccessFlags::INDIRECT_COMMAND_READ.as_raw(),
-);
 
 /// What recordings have in common: where ids lead, and arrays that keep their memory.
 #[derive(Debug)]
@@ -49,13 +35,21 @@ pub(crate) struct Recorder {
 pub(crate) struct Tape {
     pub(crate) buffer: vk::CommandBuffer,
     bound: vk::Pipeline,
-    /// Whether the host is to read what it wrote.
-    pub(crate) reads_back: bool,
+    /// How far its commands are ordered: from the queue's commands before it on, or from its own first.
+    pub(crate) order: StageOrder,
+    /// The stages that wrote what the host is to read.
+    pub(crate) reads_back: Stages,
 }
 
 impl Tape {
-    pub(crate) fn new(buffer: vk::CommandBuffer) -> Self {
-        Self { buffer, bound: vk::Pipeline::null(), reads_back: false }
+    pub(crate) fn new(buffer: vk::CommandBuffer, order: StageOrder) -> Self {
+        Self { buffer, bound: vk::Pipeline::null(), order, reads_back: Stages::empty() }
+    }
+
+    fn note_host(&mut self, reads_back: bool, stage: Stages) {
+        if reads_back {
+            self.reads_back |= stage;
+        }
     }
 }
 
@@ -92,7 +86,7 @@ impl Recorder {
         command: &Command,
     ) -> Result<(), DeviceError> {
         match command {
-            Command::Barrier => self.barrier(tape),
+            Command::Barrier => tape.order.barrier(),
             Command::Copy(rows) => self.copy(tape, rows),
             Command::Dispatch { pipeline, buffers, info, groups } => {
                 let (buffers, info) = (commands.buffers(*buffers), commands.parameters(*info));
@@ -105,47 +99,47 @@ impl Recorder {
         Ok(())
     }
 
-    /// Makes what was copied to host pages seen by the host, once the submission is done.
-    pub(crate) fn show_host(&self, buffer: vk::CommandBuffer) {
-        let memory = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(vk::AccessFlags::HOST_READ)];
-        self.pipeline_barrier(buffer, vk::PipelineStageFlags::HOST, &memory);
+    /// Makes what `written` did to host pages seen by the host, once the submission is done.
+    pub(crate) fn show_host(&self, buffer: vk::CommandBuffer, written: Stages) {
+        self.barrier(buffer, StageBarrier { before: written, behind: Stages::HOST });
     }
 
-    /// Orders everything before, in this and earlier submissions, before everything behind.
-    pub(crate) fn barrier(&self, tape: &Tape) {
-        let memory = [vk::MemoryBarrier::default().src_access_mask(WRITES).dst_access_mask(ACCESSES)];
-        self.pipeline_barrier(tape.buffer, STAGES, &memory);
-    }
-
-    fn pipeline_barrier(
-        &self,
-        buffer: vk::CommandBuffer,
-        before: vk::PipelineStageFlags,
-        memory: &[vk::MemoryBarrier<'_>],
-    ) {
-        let none = vk::DependencyFlags::empty();
+    /// Orders commands before, in this and earlier submissions, before commands behind.
+    pub(crate) fn barrier(&self, buffer: vk::CommandBuffer, barrier: StageBarrier) {
+        let (none, memory) = (vk::DependencyFlags::empty(), [barrier.memory()]);
+        let StageBarrier { before, behind } = barrier;
         // SAFETY: V5. V2: the buffer's pool belongs to the thread that records.
-        unsafe { self.shared.raw().cmd_pipeline_barrier(buffer, STAGES, before, none, memory, &[], &[]) };
+        unsafe { self.shared.raw().cmd_pipeline_barrier(buffer, before, behind, none, &memory, &[], &[]) };
+    }
+
+    /// What stands in front of a command that works in `stage`.
+    fn work(&self, tape: &mut Tape, stage: Stages) {
+        if let Some(barrier) = tape.order.work(stage) {
+            self.barrier(tape.buffer, barrier);
+        }
     }
 
     fn zero(&self, tape: &mut Tape, at: Span) {
         assert!(at.offset.is_multiple_of(4) && at.size.is_multiple_of(4), "zero of {at:?}");
         let place = self.pages.place(at);
-        tape.reads_back |= place.kind == PageKind::Readback;
-        if at.size > 0 {
-            // SAFETY: V2. V7, V8: `place` checked the range.
-            unsafe { self.shared.raw().cmd_fill_buffer(tape.buffer, place.buffer, at.offset, at.size, 0) };
+        if at.size == 0 {
+            return;
         }
+        self.work(tape, TRANSFER);
+        tape.note_host(place.kind == PageKind::Readback, TRANSFER);
+        // SAFETY: V2. V7, V8: `place` checked the range.
+        unsafe { self.shared.raw().cmd_fill_buffer(tape.buffer, place.buffer, at.offset, at.size, 0) };
     }
 
     fn copy(&mut self, tape: &mut Tape, rows: &RowCopy) {
         let (from, to) = (self.pages.place(rows.from), self.pages.place(rows.to));
-        tape.reads_back |= to.kind == PageKind::Readback;
         if rows.count == 0 || rows.bytes == 0 {
             return;
         }
         assert!(extent(rows, rows.from_pitch) <= rows.from.size, "rows past their source: {rows:?}");
         assert!(extent(rows, rows.to_pitch) <= rows.to.size, "rows past their target: {rows:?}");
+        self.work(tape, TRANSFER);
+        tape.note_host(to.kind == PageKind::Readback, TRANSFER);
         let dense = rows.from_pitch == rows.bytes && rows.to_pitch == rows.bytes;
         let (count, bytes) = if dense { (1, rows.count * rows.bytes) } else { (rows.count, rows.bytes) };
         let mut row = 0;
@@ -182,7 +176,9 @@ impl Recorder {
         if let Groups::Indirect(at) = groups {
             self.check_counts(tape, sets, at)?;
         }
-        tape.reads_back |= self.gather(id, buffers, info);
+        let reads_back = self.gather(id, buffers, info);
+        tape.note_host(reads_back, COMPUTE);
+        self.work(tape, COMPUTE);
         issue(&self.shared, tape, sets, self.pipeline(id), &self.descriptors, &self.push)?;
         // SAFETY: V2. V7: pipeline and arguments are bound. The counts keep to the limit: asserted, or by the check.
         unsafe {
@@ -237,8 +233,8 @@ impl Recorder {
         pipeline
     }
 
-    /// Brings group counts into the device's slot. The barriers order the slot's uses among themselves and with
-    /// those of recordings before and behind; the counts themselves were ordered by the engine.
+    /// Brings group counts into the device's slot. The barriers order the slot's uses among themselves; the counts
+    /// themselves were ordered by the engine, and recordings are ordered with all that is before and behind.
     fn check_counts(&mut self, tape: &mut Tape, sets: &mut SetPools, at: Span) -> Result<(), DeviceError> {
         assert!(at.size >= COUNTS_BYTES, "group counts in {at:?}");
         if self.counts.is_none() {
@@ -246,11 +242,14 @@ impl Recorder {
         }
         let Some(check) = &self.counts else { unreachable!("made above") };
         let (descriptors, parameters) = check.arguments(self.pages.place(at).buffer, at);
-        self.barrier(tape);
+        tape.order.barrier_within(COMPUTE);
+        self.work(tape, COMPUTE);
         issue(&self.shared, tape, sets, &check.pipeline, &descriptors, bytemuck::bytes_of(&parameters))?;
         // SAFETY: V2. V7: pipeline and arguments are bound.
         unsafe { self.shared.raw().cmd_dispatch(tape.buffer, 1, 1, 1) };
-        self.barrier(tape);
+        let barrier = StageBarrier { before: COMPUTE, behind: COMPUTE | INDIRECT };
+        self.barrier(tape.buffer, barrier);
+        tape.order.written(barrier);
         Ok(())
     }
 }
