@@ -68,4 +68,5 @@ pub use vkactor_actors::server::{ComputeStorage, ManagedResource, Server, Server
 pub use vkactor_actors::tensor::{
     CopyDescriptor, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutStrategy, Shape, Strides,
 };
+pub use vkactor_actors::trace::TraceSummary;
 pub use vkactor_vulkan::{DeviceInfo, DeviceKind, Vulkan, VulkanOptions, VulkanResource, VulkanStorage};

@@ -48,11 +48,11 @@ impl Held {
 }
 
 /// Whether a message keeps its place behind everything held, whatever that names: a graph names many buffers, and
-/// a replay of it may be held.
+/// a replay of it may be held; a trace has all that was sent before its end.
 pub(crate) fn waits_for_all(body: &Body) -> bool {
     let of_graph =
         |call: &GraphCall| matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. });
-    matches!(body, Body::Sync { .. }) || matches!(body, Body::Graph(call) if of_graph(call))
+    matches!(body, Body::Sync { .. } | Body::Trace(_)) || matches!(body, Body::Graph(call) if of_graph(call))
 }
 
 /// Whether a message has a place in its stream, so that a held launch on it comes first. Questions about memory and
@@ -98,6 +98,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Report { .. }
         | Body::Stage { .. }
         | Body::Stop
+        | Body::Trace(_)
         | Body::Usage { .. } => false,
     }
 }

@@ -14,6 +14,7 @@ mod ids;
 mod launch;
 mod lease;
 pub mod memory;
+pub mod observe;
 mod profile;
 mod questions;
 mod reserve;
@@ -36,6 +37,7 @@ use ids::IdMap;
 use launch::Kernels;
 use lease::Lease;
 use memory::{MemoryLimits, MemoryManager};
+use observe::{Tally, Work};
 use profile::Windows;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -123,6 +125,9 @@ pub struct Engine {
     scratch: launch::Scratch,
     freed: Vec<PageId>,
     turns: u32,
+    tally: Tally,
+    /// Whether commands get timestamps around them.
+    tracing: bool,
 }
 
 impl Engine {
@@ -159,6 +164,8 @@ impl Engine {
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
             turns: 0,
+            tally: Tally::default(),
+            tracing: false,
         }
     }
 
@@ -347,6 +354,7 @@ impl Engine {
                 self.submit(out);
             }
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
+            Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
             Body::Write { to, rows, bytes, budget } => {
                 self.write(lease, stream, transfer::Upload { to, rows, bytes, budget }, waited, out);
@@ -469,15 +477,35 @@ impl Engine {
 
     // ------------------------------------------------------------------------------ the queue
 
-    /// Puts a command behind whatever it conflicts with.
-    fn emit(&mut self, stream: StreamId, accesses: &[Access], out: &mut Outbox, put: impl FnOnce(&mut Commands)) {
+    /// Puts a command behind whatever it conflicts with. A trace asks what `work` it is.
+    fn emit(
+        &mut self,
+        stream: StreamId,
+        accesses: &[Access],
+        out: &mut Outbox,
+        work: impl FnOnce(&Self) -> Work,
+        put: impl FnOnce(&mut Commands),
+    ) {
         self.make_room(out);
         self.begin_work(stream, out);
-        if self.hazards.access(accesses) {
+        let conflicts = self.hazards.access(accesses);
+        self.separate(conflicts, out);
+        if self.tracing {
+            let work = work(self);
+            self.put_noted(stream, work, out, put);
+        } else {
+            put(&mut out.commands);
+        }
+        self.timeline.open.commands += 1;
+    }
+
+    /// Puts a barrier where the next command conflicts with something.
+    fn separate(&mut self, conflicts: bool, out: &mut Outbox) {
+        if conflicts {
             out.commands.list.push(Command::Barrier);
         }
-        put(&mut out.commands);
-        self.timeline.open.commands += 1;
+        self.tally.barriers += u64::from(conflicts);
+        self.tally.barriers_avoided += u64::from(!conflicts);
     }
 
     /// Starts the windows that wait for work on the stream.
@@ -510,6 +538,7 @@ impl Engine {
     fn submit(&mut self, out: &mut Outbox) {
         self.urgent = false;
         if let Some(value) = self.timeline.submit() {
+            self.tally.submissions += 1;
             let next = out.spare.pop().unwrap_or_default();
             let commands = std::mem::replace(&mut out.commands, next);
             out.actions.push(Action::Submit { value, commands });
@@ -550,6 +579,7 @@ impl Engine {
         for slot in done.slots.drain(..) {
             self.windows.give_back(slot);
         }
+        self.hand_over_notes(done, out);
         for waiter in done.waiters.drain(..) {
             self.answer(waiter, out);
         }
@@ -580,6 +610,14 @@ impl Engine {
                 }
                 Err(error) => reply.send(Err(error.into())),
             },
+            Waiter::TraceStart { at, sink, reply } => {
+                self.windows.give_back(at);
+                match self.alive() {
+                    Ok(()) => out.actions.push(Action::StartTrace { at, sink, reply }),
+                    Err(error) => reply.send(Err(error)),
+                }
+            }
+            Waiter::TraceStop { reply } => out.actions.push(Action::StopTrace { reply }),
         }
     }
 
