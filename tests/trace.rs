@@ -8,6 +8,8 @@ use std::time::Duration;
 use trace_file::TraceFile;
 use vkactor::*;
 
+type Failure = Box<dyn std::error::Error>;
+
 const ADD_ONE: &str = "
     @group(0) @binding(0) var<storage, read_write> values: array<u32>;
     @compute @workgroup_size(64)
@@ -26,14 +28,14 @@ fn nothing() -> Box<dyn CubeKernel> {
 }
 
 /// Runs a little of everything, and checks its trace.
-fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, name: &str) {
-    let dir = tempfile::tempdir().unwrap();
+fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, name: &str) -> Result<(), Failure> {
+    let dir = tempfile::tempdir()?;
     let path = dir.path().join("trace.json");
     let streams = [client.fork(), client.fork()];
     // Compiled, and not in the trace.
     let warm = client.create_from_slice(&[0; 4096]);
     client.launch(kernel(), CubeCount::new_1d(16), KernelArguments::new().with_buffer(&warm));
-    client.trace_start(&path).unwrap();
+    client.trace_start(&path)?;
     let buffers = streams.each_ref().map(|stream| stream.create_from_slice(&[0; 4096]));
     for _ in 0..100 {
         for (stream, buffer) in streams.iter().zip(&buffers) {
@@ -41,30 +43,31 @@ fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, nam
         }
     }
     for (stream, buffer) in streams.iter().zip(&buffers) {
-        assert_eq!(stream.read_one(buffer.clone()).unwrap().len(), 4096);
+        assert_eq!(stream.read_one(buffer.clone())?.len(), 4096);
     }
-    streams[0].graph_prepare().unwrap();
-    streams[0].start_capture().unwrap();
+    streams[0].graph_prepare()?;
+    streams[0].start_capture()?;
     streams[0].launch(kernel(), CubeCount::new_1d(16), KernelArguments::new().with_buffer(&buffers[0]));
-    let graph = streams[0].stop_capture().unwrap();
-    graph.replay().unwrap();
-    let summary = client.trace_stop().unwrap();
+    let graph = streams[0].stop_capture()?;
+    graph.replay()?;
+    let summary = client.trace_stop()?;
     client.launch(kernel(), CubeCount::new_1d(16), KernelArguments::new().with_buffer(&warm));
-    client.read_one(warm).unwrap();
+    client.read_one(warm)?;
 
     let file = TraceFile::read(&path);
     let [a, b] = streams.each_ref().map(|stream| format!("stream {}", stream.stream_id().0));
     assert_eq!(file.tracks(), [a.as_str(), b.as_str()].into());
     let counts = [name, "upload", "read", "replay"].map(|name| file.count(name));
     assert_eq!(counts, [200, 2, 2, 1], "launches, uploads, reads, replays");
-    let launch = file.slices.iter().find(|slice| slice.name == name).unwrap();
+    let launch = file.slices.iter().find(|slice| slice.name == name).ok_or("no launch")?;
     assert_eq!(launch.args["groups"], serde_json::json!([16, 1, 1]));
-    let upload = file.slices.iter().find(|slice| slice.name == "upload").unwrap();
+    let upload = file.slices.iter().find(|slice| slice.name == "upload").ok_or("no upload")?;
     assert_eq!(upload.args["bytes"], 4096);
     assert_eq!((summary.path.as_path(), summary.slices, summary.dropped, summary.streams), (&*path, 205, 0, 2));
     // Slices do not overlap on the device, whichever track they are on.
-    let (first, last) = (file.slices.iter().map(|s| s.start_ns).min(), file.slices.iter().map(|s| s.end_ns).max());
-    assert!(file.busy_ns() <= last.unwrap() - first.unwrap(), "{} ns of slices", file.busy_ns());
+    let first = file.slices.iter().map(|slice| slice.start_ns).min().ok_or("no slices")?;
+    let last = file.slices.iter().map(|slice| slice.end_ns).max().ok_or("no slices")?;
+    assert!(file.busy_ns() <= last - first, "{} ns of slices", file.busy_ns());
     assert!(summary.busy <= summary.window, "{summary:?}");
     assert!(summary.busy.as_nanos().abs_diff(u128::from(file.busy_ns())) < 1_000, "{summary:?}");
     for counter in ["submissions", "launches", "waiting", "memory"] {
@@ -72,6 +75,7 @@ fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, nam
     }
     let in_use = file.counters["memory"].iter().filter_map(|memory| memory["in_use"].as_u64()).max();
     assert!(in_use >= Some(3 * 4096), "{in_use:?} bytes in use");
+    Ok(())
 }
 
 #[test]
@@ -79,14 +83,14 @@ fn a_trace_of_the_host_has_what_ran_in_it() {
     let kernel = HostKernel::new("add one", |_, buffers: &mut [&mut [u8]], _: &[u8]| {
         buffers[0].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
     });
-    check_workload(&host(), &|| Box::new(kernel.clone()), "add one");
+    check_workload(&host(), &|| Box::new(kernel.clone()), "add one").unwrap();
 }
 
 #[test]
 fn a_trace_of_a_vulkan_device_has_what_ran_in_it() {
     let client = Compute::new().expect("a Vulkan device").default_client().expect("the device starts");
     let kernel = WgslKernel::new("add \"one\"", ADD_ONE);
-    check_workload(&client, &|| Box::new(kernel.clone()), "add \"one\"");
+    check_workload(&client, &|| Box::new(kernel.clone()), "add \"one\"").unwrap();
 }
 
 #[test]
