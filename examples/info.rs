@@ -122,13 +122,13 @@ impl Report {
         for (index, heap) in self.parts.heaps.iter().enumerate() {
             let mut text = bytes(heap.bytes);
             if let Some(budget) = heap.budget {
-                let _infallible = write!(text, ", {} free for this process", bytes(budget));
+                let _infallible = write!(text, ", {} for this process now", bytes(budget));
             }
             let traits = [("device's own", heap.device_local), ("host-visible", heap.host_visible)];
             table.row(&format!("heap {index}"), &with(text, &traits));
         }
         for (index, family) in self.parts.queue_families.iter().enumerate() {
-            let text = format!("{} queues, {} timestamp bits", family.count, family.timestamp_bits);
+            let text = format!("queues: {}, timestamp bits: {}", family.count, family.timestamp_bits);
             let traits = [("compute", family.compute), ("graphics", family.graphics), ("transfer", family.transfer)];
             table.row(&format!("queue family {index}"), &with(text, &traits));
         }

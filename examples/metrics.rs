@@ -12,11 +12,11 @@ use vkactor::{Bytes, Client, Compute, CubeCount, KernelArguments, WgslKernel};
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const SCALE: &str = "
-    @group(0) @binding(0) var<storage, read> from: array<f32>;
-    @group(0) @binding(1) var<storage, read_write> to: array<f32>;
+    @group(0) @binding(0) var<storage, read> source: array<f32>;
+    @group(0) @binding(1) var<storage, read_write> halved: array<f32>;
     @compute @workgroup_size(256)
     fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-        if (id.x < arrayLength(&to)) { to[id.x] = 0.5 * from[id.x]; }
+        if (id.x < arrayLength(&halved)) { halved[id.x] = 0.5 * source[id.x]; }
     }";
 
 /// Bounds of histograms, in seconds: a read that is polled for takes some 20 µs, a compilation some milliseconds.
