@@ -13,7 +13,8 @@ fn device() -> Client {
 }
 
 fn words(client: &Client, handle: &Handle) -> Vec<u32> {
-    client.read_one(handle.clone()).unwrap().try_into_vec().unwrap()
+    let bytes = client.read_one(handle.clone()).expect("a good buffer reads");
+    bytes.try_into_vec().expect("the buffer is of whole words")
 }
 
 /// A kernel that waits for `gate` to be dropped.
@@ -21,7 +22,7 @@ fn gate(client: &Client, handle: &Handle) -> mpsc::Sender<()> {
     let (open, waiting) = mpsc::channel::<()>();
     let waiting = std::sync::Mutex::new(waiting);
     let kernel = HostKernel::new("gate", move |_, _: &mut [&mut [u8]], _: &[u8]| {
-        let _dropped = waiting.lock().unwrap().recv();
+        let _dropped = waiting.lock().expect("the kernel runs once").recv();
     });
     let arguments = KernelArguments::new().with_buffer(handle);
     client.launch(Box::new(kernel), CubeCount::new_single(), arguments);

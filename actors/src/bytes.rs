@@ -37,7 +37,7 @@ pub trait Pinned: Send + Sync + 'static {
 /// Where lazy bytes come from.
 pub trait LazySource: Send + Sync + 'static {
     /// Bytes that `read` will give.
-    fn len(&self) -> usize;
+    fn byte_count(&self) -> usize;
     /// Reads the bytes as they are now.
     fn read(&self) -> Pin<Box<dyn Future<Output = Result<Bytes, ServerError>> + Send>>;
 }
@@ -113,7 +113,7 @@ impl Bytes {
 
     /// Bytes that `source` gives when they are first looked at.
     pub fn from_lazy(source: impl LazySource) -> Self {
-        let len = source.len();
+        let len = source.byte_count();
         let source = Source::Device(Box::new(source));
         Self(Repr::Late(Arc::new(Late { source, len, found: OnceCell::new() })))
     }
@@ -171,6 +171,7 @@ impl Bytes {
     ///
     /// # Errors
     /// As [`Bytes::try_materialize`].
+    #[expect(clippy::manual_async_fn, reason = "the signature promises that the future is Send")]
     pub fn materialize_async(&self) -> impl Future<Output = Result<&[u8], ServerError>> + Send {
         async move {
             match &self.0 {

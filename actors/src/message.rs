@@ -23,6 +23,7 @@ use std::time::Duration;
 
 /// Everything that can happen to an actor, in one order.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would cost each launch an allocation")]
 pub enum Event {
     /// Bytes from outside are here.
     Arrived {
@@ -92,6 +93,7 @@ pub struct BufferRange {
 
 /// What is asked.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would cost each launch an allocation")]
 pub enum Body {
     /// Whether ranges can be trusted, as far as is known.
     Check {

@@ -66,6 +66,7 @@ impl ProfileDuration {
     ///
     /// # Errors
     /// [`ProfileError::NotMeasured`] where nothing ran in the window; the failure of a launch in it; a lost device.
+    #[expect(clippy::manual_async_fn, reason = "the signature promises that the future is Send")]
     pub fn resolve(self) -> impl Future<Output = Result<ProfileTicks, ProfileError>> + Send + 'static {
         async move { self.ticks.wait().await.map_err(|closed: ServerError| ProfileError::from(closed))? }
     }

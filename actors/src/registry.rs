@@ -5,7 +5,7 @@ use crate::engine::EngineOptions;
 use crate::error::{ComputeError, ServerError};
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::mailbox::{LAUNCHES_IN_FLIGHT, Mailbox, mailbox};
-use crate::message::Body;
+use crate::message::{Body, Envelope, Event};
 use crate::meter::Meter;
 use crate::port::Device;
 use crate::properties::{DeviceProperties, TargetProperties};
@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How an actor is set up.
@@ -63,6 +63,7 @@ pub struct ActorRef {
     spin: Duration,
     lost: Arc<AtomicBool>,
     meter: Meter,
+    stopping: AtomicBool,
     /// Its sender is dropped when the device is destroyed.
     running: watch::Receiver<()>,
 }
@@ -108,6 +109,7 @@ impl ActorRef {
     /// # Cancellation
     /// A dropped future leaves the actor stopping.
     pub async fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
         self.mailbox.send(StreamId::DEFAULT, Body::Stop);
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
@@ -115,7 +117,8 @@ impl ActorRef {
 
     /// Whether it takes work: it runs, and its device is there.
     fn is_good(&self) -> bool {
-        !self.mailbox.is_closed() && !self.lost.load(Ordering::Relaxed)
+        let given_up = self.lost.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
+        !given_up && !self.mailbox.is_closed()
     }
 }
 
@@ -127,6 +130,25 @@ impl Drop for ActorRef {
 
 /// One lock for each service: opening a device keeps only those waiting who want that device.
 static ACTORS: LazyLock<DashMap<ServiceId, Arc<Mutex<Weak<ActorRef>>>>> = LazyLock::new(DashMap::new);
+
+/// All actors that have not ended, for the end of the process: those too whose clients are gone.
+static RUNNING: Mutex<Vec<(Mailbox, watch::Receiver<()>)>> = Mutex::new(Vec::new());
+
+/// Stops every actor of the process and waits for them, for `patience` at most.
+///
+/// A driver tears itself down when the process exits, and an actor that still uses it then crashes the process. It is
+/// called at that time, so it uses nothing that belongs to a thread.
+pub fn stop_all(patience: Duration) {
+    let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    for (mailbox, _) in &running {
+        let stop = Envelope { lease: None, stream: StreamId::DEFAULT, body: Body::Stop };
+        mailbox.post(Event::Client(stop));
+    }
+    let started = Instant::now();
+    while started.elapsed() < patience && running.iter().any(|(_, ended)| ended.has_changed().is_ok()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// Runs `start` with the place of a service locked, where no good actor is in it.
 fn in_place(
@@ -203,6 +225,21 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         }
         drop(stopped);
     };
+    {
+        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, ended)| ended.has_changed().is_ok());
+        all.push((mailbox.clone(), running.clone()));
+    }
     std::thread::Builder::new().name(format!("vkactor {name}")).spawn(body).map_err(failed)?;
-    Ok(Arc::new(ActorRef { mailbox, name, properties, target, spin: options.spin, lost, meter, running }))
+    Ok(Arc::new(ActorRef {
+        mailbox,
+        name,
+        properties,
+        target,
+        spin: options.spin,
+        lost,
+        meter,
+        stopping: AtomicBool::new(false),
+        running,
+    }))
 }

@@ -40,6 +40,10 @@ impl<T> Reply<T> {
 
 impl<T> Answer<T> {
     /// Waits for the answer, or for its sender to be dropped.
+    ///
+    /// # Errors
+    /// [`ServerError::Closed`] where the sender was dropped.
+    #[expect(clippy::manual_async_fn, reason = "the signature promises that the future is Send")]
     pub fn wait(self) -> impl Future<Output = Result<T, ServerError>> + Send
     where
         T: Send,
@@ -48,6 +52,10 @@ impl<T> Answer<T> {
     }
 
     /// As [`Answer::wait`], for a caller that looks after the answer when it stops waiting.
+    ///
+    /// # Errors
+    /// As [`Answer::wait`].
+    #[expect(clippy::manual_async_fn, reason = "the signature promises that the future is Send")]
     pub fn answered(&mut self) -> impl Future<Output = Result<T, ServerError>> + Send
     where
         T: Send,

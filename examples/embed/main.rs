@@ -46,7 +46,10 @@ async fn run() -> Result<(), Failure> {
     let (compute, client) = tokio::task::spawn_blocking(start).await??;
     let device = client.service_id().device;
     let device = compute.devices().iter().find(|found| found.id == device).map_or("a device", |found| &found.name);
-    let embedder = Embedder::load(client, &args.model).await?;
+    let mut embedder = Embedder::load(client, &args.model).await?;
+    if args.graph {
+        embedder = embedder.recording();
+    }
 
     let begin = Instant::now();
     let vectors = embed_lines(&embedder, &lines, args.batch).await?;

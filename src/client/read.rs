@@ -237,7 +237,7 @@ struct OnDevice {
 }
 
 impl LazySource for OnDevice {
-    fn len(&self) -> usize {
+    fn byte_count(&self) -> usize {
         // A length that no address space holds belongs to a tensor that cannot be read either.
         usize::try_from(self.descriptor.shape.dense_bytes(self.descriptor.elem_size)).unwrap_or(usize::MAX)
     }

@@ -39,8 +39,9 @@ impl Golden {
     fn check(&self, sentence: usize, vector: &[f32], how: &str) {
         let wanted = &self.embeddings[sentence];
         assert_eq!(vector.len(), wanted.len(), "sentence {sentence}, {how}");
-        // `max` would pass over a NaN.
-        let off = vector.iter().zip(wanted).position(|(a, b)| !((a - b).abs() <= self.tolerance));
+        let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= self.tolerance;
+        // No NaN is near.
+        let off = vector.iter().zip(wanted).position(|pair| !is_near(pair));
         if let Some(at) = off {
             panic!("sentence {sentence}, {how}: component {at} is {}, not {}", vector[at], wanted[at]);
         }
@@ -108,6 +109,23 @@ async fn batches_come_back_in_the_order_of_the_texts_and_neighbours_agree() {
             assert_eq!([found[0].0, found[1].0], [one, other], "neighbours of sentence {one}");
         }
     }
+}
+
+#[tokio::test]
+async fn replays_of_recordings_give_the_same_vectors_and_leave_the_device_well() {
+    let golden = Golden::read();
+    // All of one shape, 2 sentences by 16 tokens: one recording, replayed with other sentences while it is in flight.
+    let members = [0, 10, 7, 33, 12, 29, 2, 43];
+    let recording = embedder().await.recording();
+    for round in ["first", "second"] {
+        let vectors = recording.embed(golden.sentences(&members), 2, |_| ()).await.unwrap();
+        for (row, &sentence) in members.iter().enumerate() {
+            golden.check(sentence, vectors.row(row), &format!("in the {round} round of replays"));
+        }
+    }
+    drop(recording);
+    let vectors = embedder().await.embed(golden.sentences(&[10]), 1, |_| ()).await.unwrap();
+    golden.check(10, vectors.row(0), "after the recordings are gone");
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ fn target(plan: &crate::plan::DevicePlan) -> ShaderTarget {
             max_dim: limits.dim,
         },
         buffer_bounds_checks: plan.checks_in_kernels(),
+        loop_iterations_limited: plan.ends_long_loops(),
         capabilities: ShaderCapabilities {
             f16: features.float16 && features.storage16,
             f64: features.float64,

@@ -167,6 +167,7 @@ impl Logical {
         // the device. The family exists.
         let raw = unsafe { instance.raw.create_device(physical, &create, None) };
         let raw = raw.map_err(|e| open_error("making the device", describe(e)))?;
+        crate::exit::stop_actors_at_exit();
         Ok(Self { raw, physical, instance })
     }
 }

@@ -25,6 +25,7 @@ mod compiler;
 mod counts;
 mod device;
 mod error;
+mod exit;
 mod extensions;
 mod features;
 mod info;

@@ -41,6 +41,7 @@ pub(crate) fn snapshot(instance: &Instance, device: vk::PhysicalDevice) -> Snaps
         name: text(&core.device_name),
         kind: kind(core.device_type),
         driver: String::new(),
+        driver_id: vk::DriverId::default(),
         uuid: [0; 16],
         api,
         families: families.collect(),
@@ -94,6 +95,7 @@ fn read_properties(instance: &Instance, device: vk::PhysicalDevice, found: &mut 
     unsafe { instance.raw.get_physical_device_properties2(device, &mut head) };
     found.uuid = v11.device_uuid;
     found.driver = format!("{} {}", text(&v12.driver_name), text(&v12.driver_info)).trim().to_owned();
+    found.driver_id = v12.driver_id;
     let limits = &mut found.limits;
     limits.allocation = v11.max_memory_allocation_size;
     limits.pushed_count = push.max_push_descriptors;

@@ -20,6 +20,9 @@ use vkactor_vulkan::{
     DeviceKind, VULKAN_TYPE, Vulkan, VulkanDevice, VulkanOptions, list, validation_error_count, validation_errors,
 };
 
+#[path = "smoke/loops.rs"]
+mod loops;
+
 /// A liveness guard: no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -94,7 +97,10 @@ impl Bench {
     }
 
     fn kernel(&mut self, name: &str, code: &'static str) -> PipelineId {
-        let source = KernelSource::Wgsl { code: code.into(), entry: "main".into() };
+        self.add_kernel(name, KernelSource::Wgsl { code: code.into(), entry: "main".into() })
+    }
+
+    fn add_kernel(&mut self, name: &str, source: KernelSource) -> PipelineId {
         let compiled = self.device.compiler().compile(name, source, &KernelOptions::default()).unwrap();
         let id = PipelineId(self.pipelines);
         self.pipelines += 1;

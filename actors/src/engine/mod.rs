@@ -221,6 +221,7 @@ impl Engine {
                 Parked::Behind(held) => self.reconsider(held, out),
             }
         }
+        self.let_in(out);
     }
 
     /// The events of a turn are handled, and `idle` tells that no more are waiting: decides whether to submit.
@@ -653,7 +654,10 @@ impl Engine {
 
     /// Carries out what waited for the device, up to the next holder.
     fn let_in(&mut self, out: &mut Outbox) {
-        while let Some(envelope) = self.lease.next() {
+        // An asker among them must be heard before the next is let in.
+        while !self.awaiting_page
+            && let Some(envelope) = self.lease.next()
+        {
             self.client(envelope, out);
         }
     }

@@ -42,7 +42,8 @@ impl Engine {
             return self.break_circle();
         }
         let dry = self.memory.is_dry(stream);
-        let reserved = match (size, self.shared_in_window(stream, buffer, size)) {
+        let shared = if size == 0 { None } else { self.shared_in_window(stream, buffer, size) };
+        let reserved = match (size, shared) {
             (0, _) => Ok(None),
             (_, Some(slice)) => Ok(Some(slice)),
             (_, None) => self.memory.reserve(stream, size).map(Some),
@@ -50,6 +51,9 @@ impl Engine {
         match reserved {
             Ok(slice) => {
                 self.buffers.place(buffer, slice, size, stream);
+                if shared.is_some() {
+                    self.keep_with_window(stream, buffer);
+                }
                 if dry && slice.is_some() {
                     self.buffers.unback(buffer);
                 } else if let Some(slice) = slice
@@ -81,9 +85,18 @@ impl Engine {
     /// Memory that a window's graph has already and nothing in the window uses any more.
     fn shared_in_window(&mut self, stream: StreamId, buffer: BufferId, size: u64) -> Option<Slice> {
         let window = self.streams.get_mut(&stream)?.capture.window()?;
-        let shared = window.share(size);
-        window.reserved.push((buffer, shared.map(|(index, _)| index)));
-        shared.map(|(_, slice)| slice)
+        window.reserved.push(buffer);
+        window.share(size)
+    }
+
+    /// The tape names the buffer's memory under an earlier name: the graph keeps it, launched on or not.
+    fn keep_with_window(&mut self, stream: StreamId, id: BufferId) {
+        let Some(window) = self.streams.get_mut(&stream).and_then(|state| state.capture.window()) else { return };
+        if window.touch(id)
+            && let Some(buffer) = self.buffers.get_mut(id)
+        {
+            buffer.owners += 1;
+        }
     }
 
     fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
@@ -107,13 +120,9 @@ impl Engine {
         let Some(slice) = buffer.slice else { return false };
         let Some(state) = self.streams.get_mut(&buffer.stream) else { return false };
         let Capture::Recording(window) = &mut state.capture else { return false };
-        let Some(at) = window.reserved.iter().position(|(reserved, _)| *reserved == id) else { return false };
-        let (_, shared) = window.reserved.swap_remove(at);
-        let index = shared.unwrap_or_else(|| {
-            window.owned.push(slice);
-            window.owned.len() - 1
-        });
-        window.free.push(index);
+        let Some(at) = window.reserved.iter().position(|reserved| *reserved == id) else { return false };
+        window.reserved.swap_remove(at);
+        window.owned.push(slice);
         window.buffers.retain(|touched| *touched != id);
         self.buffers.remove(id);
         true

@@ -210,3 +210,21 @@ fn what_the_validation_layer_says_is_told_once_by_a_sync() {
     assert!(matches!(&error, ServerError::Validation { message } if message == "a wrong call"), "{error:?}");
     rig.sync().unwrap();
 }
+
+#[test]
+fn an_asker_that_waits_behind_a_page_is_heard_before_the_next() {
+    let mut rig = Rig::new(SimOptions::default());
+    let lease = |n| crate::message::LeaseId(n);
+    rig.ask(STREAM, |reply| Body::LeaseAsk { lease: lease(1), reply });
+    // All of this waits for the holder: the reservation asks for the device's first page, the askers come behind.
+    let range = filled(&mut rig, 16, 1);
+    let second = rig.begin(STREAM, |reply| Body::LeaseAsk { lease: lease(2), reply });
+    let third = rig.begin(STREAM, |reply| Body::LeaseAsk { lease: lease(3), reply });
+    rig.turn();
+    rig.mailbox.send(STREAM, Body::LeaseEnd { lease: lease(1) });
+    assert!(rig.wait(second).is_ok());
+    rig.mailbox.send(STREAM, Body::LeaseEnd { lease: lease(2) });
+    assert!(rig.wait(third).is_ok());
+    rig.mailbox.send(STREAM, Body::LeaseEnd { lease: lease(3) });
+    assert_eq!(rig.read(STREAM, range).unwrap(), [1; 16]);
+}

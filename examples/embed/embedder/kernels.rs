@@ -1,5 +1,6 @@
 //! The kernels, each with the launch that fits it.
 
+use super::sentences::Sentences;
 use super::weights::Config;
 use vkactor::{Client, CubeCount, Handle, KernelArguments, WgslKernel};
 
@@ -41,21 +42,6 @@ pub(crate) struct Tables {
     pub(crate) positions: Handle,
     pub(crate) kinds: Handle,
     pub(crate) norm: Norm,
-}
-
-/// Sentences on the device.
-pub(crate) struct Sentences {
-    pub(crate) ids: Handle,
-    pub(crate) lengths: Handle,
-    pub(crate) count: u32,
-    pub(crate) padded: u32,
-}
-
-impl Sentences {
-    /// Rows of an activation: one a token, padding included.
-    pub(crate) fn rows(&self) -> u32 {
-        self.count * self.padded
-    }
 }
 
 impl Kernels {

@@ -1,8 +1,8 @@
 //! The encoder: weights on the device, and the order of the launches.
 
 use super::error::EmbedError;
-use super::kernels::{Kernels, Linear, Norm, Sentences, Tables};
-use super::text::Batch;
+use super::kernels::{Kernels, Linear, Norm, Tables};
+use super::sentences::Sentences;
 use super::weights::{Config, Weights};
 use bytes::Bytes;
 use vkactor::{Client, Handle};
@@ -49,21 +49,15 @@ impl Model {
         self.width
     }
 
-    /// Queues all of the model for one batch, and gives the buffer that will hold its vectors: [members, width].
+    /// Queues all of the model, and gives the buffer that will hold the sentences' vectors: [count, width].
     ///
     /// Each buffer on the way is dropped after its last use, and so free for the launches that follow.
-    pub(crate) fn forward(&self, client: &Client, batch: &Batch) -> Handle {
-        let sentences = Sentences {
-            ids: client.create_from_slice(bytemuck::cast_slice(&batch.ids)),
-            lengths: client.create_from_slice(bytemuck::cast_slice(&batch.lengths)),
-            count: batch.lengths.len() as u32,
-            padded: batch.padded,
-        };
-        let mut rows = self.kernels.lookup(client, &self.tables, &sentences);
+    pub(crate) fn forward(&self, client: &Client, sentences: &Sentences) -> Handle {
+        let mut rows = self.kernels.lookup(client, &self.tables, sentences);
         for layer in &self.layers {
-            rows = layer.forward(client, &self.kernels, &rows, &sentences);
+            rows = layer.forward(client, &self.kernels, &rows, sentences);
         }
-        self.kernels.pool(client, &rows, &sentences)
+        self.kernels.pool(client, &rows, sentences)
     }
 }
 

@@ -8,7 +8,7 @@ use tokenizers::{Tokenizer, TruncationParams};
 /// The model's tokenizer.
 pub(crate) struct Text(Tokenizer);
 
-/// Texts that run together, padded to the longest among them.
+/// Texts that run together, padded to one length.
 pub(crate) struct Batch {
     /// Which texts they are.
     pub(crate) members: Vec<usize>,
@@ -39,15 +39,15 @@ impl Text {
     }
 }
 
-/// Groups texts of like length, so that little is padded: at most `size` texts and [`BATCH_TOKENS_MAX`] tokens each.
-/// The longest come first: the buffers they need serve all that follow.
-pub(crate) fn batches(texts: &[Vec<u32>], size: usize) -> Vec<Batch> {
+/// Groups texts of like length, so that little is padded: at most `size` texts and [`BATCH_TOKENS_MAX`] tokens each,
+/// every text padded to a multiple of `step` tokens. The longest come first: their buffers serve all that follow.
+pub(crate) fn batches(texts: &[Vec<u32>], size: usize, step: usize) -> Vec<Batch> {
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|&text| std::cmp::Reverse(texts[text].len()));
     let mut rest = order.as_slice();
     let mut batches = Vec::new();
     while let Some(&longest) = rest.first() {
-        let padded = texts[longest].len();
+        let padded = texts[longest].len().next_multiple_of(step);
         let (members, later) = rest.split_at(size.min(BATCH_TOKENS_MAX / padded).clamp(1, rest.len()));
         batches.push(Batch::new(texts, members, padded));
         rest = later;
@@ -56,6 +56,11 @@ pub(crate) fn batches(texts: &[Vec<u32>], size: usize) -> Vec<Batch> {
 }
 
 impl Batch {
+    /// How many texts there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.lengths.len() as u32
+    }
+
     fn new(texts: &[Vec<u32>], members: &[usize], padded: usize) -> Self {
         let mut ids = vec![PAD; members.len() * padded];
         for (row, &text) in ids.chunks_exact_mut(padded).zip(members) {

@@ -18,6 +18,7 @@ fn device(families: Vec<Family>, types: &[(F, u32)], heaps: &[u64]) -> Snapshot 
         name: "made up".into(),
         kind: DeviceKind::DiscreteGpu,
         driver: "none".into(),
+        driver_id: vk::DriverId::NVIDIA_PROPRIETARY,
         uuid: [0; 16],
         api: (1, 3),
         extensions: [extensions::PUSH_DESCRIPTOR.to_owned(), extensions::ROBUSTNESS2.to_owned()].into(),

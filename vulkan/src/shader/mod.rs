@@ -20,7 +20,8 @@
 //! - `f16` (behind `enable f16;`), `f64`, `i64` and `u64`, `i16` and `u16` (behind `enable wgpu_int16;`), subgroup
 //!   operations and atomic addition on `f32` work where the device has them.
 //! - Workgroup memory starts at zero and division by zero is defined, as WGSL says. Loops are taken at their word: one
-//!   that never ends hangs the device.
+//!   that never ends hangs the device. But lavapipe ends loops that turn too often, and no error tells: see `loops.rs`
+//!   for how far that is put off.
 //! - Indices outside local arrays and workgroup memory land on the last element. Outside a buffer, loads give zero and
 //!   stores do nothing, be it by the device or by checks in the code.
 //!
@@ -31,6 +32,7 @@
 //! `BufferBlock`s), the push-constant block and specialization constants in place of their WGSL counterparts.
 
 mod limits;
+mod loops;
 mod spirv;
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,8 @@ pub(crate) struct ShaderTarget {
     pub(crate) limits: ShaderLimits,
     /// Whether WGSL kernels check their indices into buffers, for devices that do not do so themselves.
     pub(crate) buffer_bounds_checks: bool,
+    /// Whether the driver ends loops after a number of iterations, so that WGSL kernels must repeat their bodies.
+    pub(crate) loop_iterations_limited: bool,
     /// What kernels may use.
     pub(crate) capabilities: ShaderCapabilities,
 }

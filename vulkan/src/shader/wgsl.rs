@@ -13,7 +13,7 @@ use vkactor_actors::kernel::{BufferAccess, KernelOptions};
 use vkactor_actors::port::{unsupported, wrong_source};
 
 use super::limits::{Needs, within};
-use super::{IMMEDIATE_BYTES_MAX, Shader, ShaderCapabilities, ShaderTarget, no_entry};
+use super::{IMMEDIATE_BYTES_MAX, Shader, ShaderCapabilities, ShaderTarget, loops, no_entry};
 
 /// Features that a device may lack, in the words of a kernel's author.
 const FEATURES: [(Capabilities, &str); 8] = [
@@ -51,7 +51,12 @@ pub(super) fn translate(
     let info = check_features(kernel, &module, target.capabilities)?;
     let (module, info) = resolve(kernel, code, &module, &info, &constants)?;
     let mut shader = reflect(kernel, &module, &info, target)?;
-    shader.words = write(kernel, &module, &info, entry, target)?;
+    shader.words = if target.loop_iterations_limited {
+        let (module, info) = unroll(kernel, module.into_owned(), target.capabilities)?;
+        write(kernel, &module, &info, entry, target)?
+    } else {
+        write(kernel, &module, &info, entry, target)?
+    };
     Ok(shader)
 }
 
@@ -177,6 +182,14 @@ fn resolve<'a>(
         let given: Vec<String> = constants.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         wrong_source(kernel, format!("{reason}, with {}", given.join(", ")))
     })
+}
+
+/// Repeats the bodies of loops, for a driver that limits how often they turn.
+fn unroll(kernel: &str, mut module: Module, device: ShaderCapabilities) -> Result<(Module, ModuleInfo), LaunchError> {
+    loops::unroll(&mut module);
+    let info = validate(&module, available(device))
+        .map_err(|error| wrong_source(kernel, format!("its loops cannot be repeated: {}", error.as_inner())))?;
+    Ok((module, info))
 }
 
 /// All of the shader but its words. `module` has one entry point.

@@ -41,12 +41,11 @@ pub(crate) struct Recording {
     pub(crate) reads: Vec<(BufferRange, Span)>,
     /// Ranges that launches write, and whether they read them too.
     pub(crate) writes: Vec<(BufferRange, bool)>,
-    /// Slices of buffers that were reserved and released inside the window: the graph's own.
+    /// Slices that were reserved inside the window and that no live buffer has: the graph's own, unless the next
+    /// reservation inside the window takes one over.
     pub(crate) owned: Vec<Slice>,
-    /// Those of `owned` that the next reservation inside the window may share.
-    pub(crate) free: Vec<usize>,
-    /// Buffers reserved inside the window, with their place in `owned` where they share a slice.
-    pub(crate) reserved: Vec<(BufferId, Option<usize>)>,
+    /// Buffers reserved inside the window.
+    pub(crate) reserved: Vec<BufferId>,
 }
 
 impl Capture {
@@ -134,14 +133,13 @@ impl Recording {
         first
     }
 
-    /// A slice of the graph's own that nothing in the window uses any more: the tightest that fits.
-    pub(crate) fn share(&mut self, size: u64) -> Option<(usize, Slice)> {
-        let fits = self.free.iter().enumerate().filter(|&(_, &i)| self.owned[i].padded >= size);
-        let (at, _) = fits.min_by_key(|&(_, &i)| self.owned[i].padded)?;
-        let index = self.free.swap_remove(at);
-        let mut slice = self.owned[index];
+    /// Takes a slice that nothing in the window uses any more: the tightest that fits.
+    pub(crate) fn share(&mut self, size: u64) -> Option<Slice> {
+        let fits = self.owned.iter().enumerate().filter(|(_, slice)| slice.padded >= size);
+        let (at, _) = fits.min_by_key(|(_, slice)| slice.padded)?;
+        let mut slice = self.owned.swap_remove(at);
         slice.span.size = size;
-        Some((index, slice))
+        Some(slice)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of translation: what is accepted, what comes out, and what is refused with which words.
 
+mod loops;
 mod spirv;
 mod wgsl;
 
@@ -23,6 +24,7 @@ fn rich() -> ShaderTarget {
             max_dim: [1024, 1024, 64],
         },
         buffer_bounds_checks: false,
+        loop_iterations_limited: false,
         capabilities: ShaderCapabilities {
             f16: true,
             f64: true,
