@@ -3,7 +3,8 @@
 //! A launch waits for its kernel, a write for its bytes, a reservation for memory in flight. What names the same
 //! buffers waits behind them, and what comes later on the stream of a held launch too; everything else goes on.
 
-use crate::engine::command::{PipelineId, TimelineValue};
+use crate::engine::command::{Outbox, PipelineId, TimelineValue};
+use crate::engine::{Engine, Parked};
 use crate::id::BufferId;
 use crate::message::{Body, BufferRange, Count, Envelope, GraphCall};
 
@@ -44,6 +45,88 @@ impl Held {
     pub(crate) fn holds_stream(&self) -> bool {
         let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
         self.reason.holds_stream() && !gives_back
+    }
+}
+
+impl Engine {
+    fn is_blocked(&self, envelope: &Envelope) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let body = &envelope.body;
+        waits_for_all(body)
+            || (keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
+            || names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
+    }
+
+    pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
+        if let Body::Reserve { buffer, size, .. } = envelope.body {
+            // What names it later must find that it is held up.
+            self.buffers.place(buffer, None, size, envelope.stream);
+        }
+        let held = Held { envelope, reason };
+        self.mark(&held, true);
+        self.held.push(held);
+    }
+
+    fn mark(&mut self, held: &Held, on: bool) {
+        let step = |count: &mut u32| *count = if on { *count + 1 } else { *count - 1 };
+        if held.holds_stream() {
+            step(&mut self.stream(Self::place(&held.envelope)).holds);
+        }
+        let Self { buffers, graphs, .. } = self;
+        let mut mark = |id| {
+            if let Some(buffer) = buffers.get_mut(id) {
+                step(&mut buffer.holds);
+            }
+            false
+        };
+        names(&held.envelope.body, &mut mark);
+        if let Body::Graph(GraphCall::Replay { graph, .. }) = &held.envelope.body
+            && let Some(graph) = graphs.get(graph)
+        {
+            // Neither changes while it is held: what changes or drops a graph waits for all that is held.
+            graph.buffers.iter().for_each(|id| {
+                mark(*id);
+            });
+        }
+    }
+
+    /// Something that messages wait for has come: carries out those that can go, in their order.
+    pub(super) fn resume(&mut self, out: &mut Outbox) {
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        for one in &held {
+            self.mark(one, false);
+        }
+        for one in held {
+            self.reconsider(one, out);
+        }
+        self.clear_for_lease(out);
+    }
+
+    /// Carries a message out if what it waits for is there, and holds it up otherwise.
+    pub(super) fn reconsider(&mut self, one: Held, out: &mut Outbox) {
+        if self.awaiting_page {
+            self.parked.push_back(Parked::Behind(one));
+            return;
+        }
+        let waits = match one.reason {
+            Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
+            Reason::Behind => false,
+            Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
+            Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
+        };
+        if waits || self.is_blocked(&one.envelope) {
+            self.hold(one.envelope, one.reason);
+            return;
+        }
+        match one.reason {
+            Reason::Arrival(token) => self.arrived(token, one.envelope, out),
+            reason => self.perform(one.envelope, matches!(reason, Reason::Memory(_)), out),
+        }
     }
 }
 
