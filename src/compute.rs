@@ -11,7 +11,7 @@ use std::time::Duration;
 use vkactor_actors::error::{ComputeError, ServerError};
 use vkactor_actors::id::DeviceId;
 use vkactor_actors::registry::{ActorOptions, ActorRef, load};
-use vkactor_vulkan::{DeviceInfo, Vulkan, VulkanOptions};
+use vkactor_vulkan::{DeviceInfo, DeviceInventory, Vulkan, VulkanOptions};
 
 /// The Vulkan devices of this machine, and the way to their clients.
 ///
@@ -48,6 +48,15 @@ impl Compute {
     /// The devices: GPUs first, software drivers last. Ids differ even where names and UUIDs do not.
     pub fn devices(&self) -> &[DeviceInfo] {
         &self.0.devices
+    }
+
+    /// What a device is made of: its queues and heaps, with what this process may use of them now. Starts nothing, and
+    /// asks the driver each time.
+    ///
+    /// # Errors
+    /// [`ComputeError::UnknownDevice`] for an id that is not in [`Compute::devices`]; otherwise as [`Compute::new`].
+    pub fn inventory(&self, device: DeviceId) -> Result<DeviceInventory, ComputeError> {
+        vkactor_vulkan::inventory(device, self.0.vulkan.validation)
     }
 
     /// A client of this device, on [`StreamId::DEFAULT`](crate::StreamId::DEFAULT). Starts the device if it does not

@@ -68,4 +68,8 @@ pub use vkactor_actors::server::{ComputeStorage, ManagedResource, Server, Server
 pub use vkactor_actors::tensor::{
     CopyDescriptor, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutStrategy, Shape, Strides,
 };
-pub use vkactor_vulkan::{DeviceInfo, DeviceKind, Vulkan, VulkanOptions, VulkanResource, VulkanStorage};
+pub use vkactor_actors::trace::TraceSummary;
+pub use vkactor_vulkan::{
+    DeviceInfo, DeviceInventory, DeviceKind, MemoryHeap, QueueFamily, Vulkan, VulkanOptions, VulkanResource,
+    VulkanStorage,
+};

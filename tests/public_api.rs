@@ -28,12 +28,12 @@ fn kernels_and_arguments_are_cloned_and_shared() {
 
 #[test]
 fn plain_values_are_cloned_and_shared() {
-    all!(cloned: AllocationProperty, CopyDescriptor, DeviceId, DeviceInfo, DeviceKind, DeviceProperties, ElemType,
+    all!(cloned: AllocationProperty, CopyDescriptor, DeviceId, DeviceInfo, DeviceInventory, DeviceKind, DeviceProperties, ElemType,
         Features, GraphKind, GraphStats, HardwareProperties, HostResource, MatrixShape, MemoryAllocationMode,
-        MemoryDeviceProperties, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutStrategy, MemoryPoolConfig,
+        MemoryDeviceProperties, MemoryHeap, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutStrategy, MemoryPoolConfig,
         MemoryPoolKind, MemoryPoolReport, MemoryPoolsConfig, MemoryPoolsPreset, MemoryReport, MemoryUsage,
-        ProfileTicks, ProfileWindow, ReduceOperation, ServiceId, Shape, StreamId, Strides, TargetProperties,
-        ThroughputKey, ThroughputMode, ThroughputValue, TimingMethod, VectorSize, VulkanOptions, VulkanResource);
+        ProfileTicks, ProfileWindow, QueueFamily, ReduceOperation, ServiceId, Shape, StreamId, Strides, TargetProperties,
+        ThroughputKey, ThroughputMode, ThroughputValue, TimingMethod, TraceSummary, VectorSize, VulkanOptions, VulkanResource);
     all!(shared: HostStorage, VulkanStorage);
     // One answer, taken once.
     send::<ProfileDuration>();
@@ -66,6 +66,8 @@ fn futures_are_sent_and_borrow_nothing(
     owned_future(client.create_async(Bytes::default()));
     owned_future(client.empty_async(1));
     owned_future(client.sync_buffers([handle]));
+    owned_future(client.trace_start_async(&*String::from("borrowed by the call alone")));
+    owned_future(client.trace_stop_async());
     let name = String::from("borrowed by the call alone");
     owned_future(client.profile_async(std::future::ready(()), &name));
     owned_future(graph.replay_async());

@@ -3,15 +3,18 @@
 use crate::bytes::Bytes;
 use crate::engine::command::{Action, Commands, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
 use crate::engine::memory::MemoryReport;
+use crate::engine::observe::Noted;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::{IoError, LaunchError, ProfileError, ServerError};
 use crate::kernel::CubeKernel;
 use crate::mailbox::{Inbox, Mailbox};
 use crate::message::{Event, Incoming};
+use crate::meter::{Meter, Snapshot};
 use crate::port::{Compiler, Device, DeviceError, Reflection, wrong_source};
 use crate::profile::ProfileTicks;
 use crate::properties::TargetProperties;
 use crate::reply::Reply;
+use crate::trace::{Trace, TraceSink, TraceSummary};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -40,6 +43,8 @@ pub(crate) struct ShellOptions {
     pub(crate) records: Option<PathBuf>,
     /// Set once the device is lost, for the registry.
     pub(crate) lost: Arc<AtomicBool>,
+    /// What is published.
+    pub(crate) meter: Meter,
 }
 
 /// One device, its engine, and what is between them.
@@ -57,6 +62,7 @@ pub(crate) struct DeviceActor<D: Device> {
     taken: Vec<Event>,
     /// Taken and not handled yet.
     events: VecDeque<Event>,
+    trace: Option<Trace>,
 }
 
 impl<D: Device> DeviceActor<D> {
@@ -82,6 +88,7 @@ impl<D: Device> DeviceActor<D> {
             actions: VecDeque::new(),
             taken: Vec::new(),
             events: VecDeque::new(),
+            trace: None,
         }
     }
 
@@ -104,6 +111,7 @@ impl<D: Device> DeviceActor<D> {
     pub(crate) fn turn(&mut self) -> bool {
         self.inbox.take(&mut self.taken);
         self.events.extend(self.taken.drain(..));
+        let messages = self.events.len();
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.events.pop_front() else { break };
             self.handle(event);
@@ -112,7 +120,17 @@ impl<D: Device> DeviceActor<D> {
         let idle = self.events.is_empty() && self.stays_quiet();
         self.engine.end_turn(idle, &mut self.outbox);
         self.carry_out();
+        self.publish(messages);
         idle
+    }
+
+    /// Publishes what the turn has done, and the levels that it leaves.
+    fn publish(&mut self, messages: usize) {
+        let (levels, launches) = (self.engine.levels(), self.inbox.mailbox().in_flight());
+        if let Some(trace) = &mut self.trace {
+            trace.level(levels.clone(), launches);
+        }
+        self.options.meter.publish(self.engine.tally(), &Snapshot { levels, messages, launches });
     }
 
     /// Whether no more events are waiting. While a batch is open, the next is given a moment to come.
@@ -147,6 +165,7 @@ impl<D: Device> DeviceActor<D> {
                 true
             }
             Ok(value) if value >= awaited => {
+                tracing::trace!(value = value.0, "reached");
                 self.handle(Event::Progress(value));
                 true
             }
@@ -242,8 +261,11 @@ impl<D: Device> DeviceActor<D> {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),
             },
+            Action::StartTrace { at, sink, reply } => reply.send(self.start_trace(at, sink)),
+            Action::StopTrace { reply } => self.stop_trace(reply),
             Action::Submit { value, commands } => self.submit(value, commands),
             Action::Ticks { start, end, reply } => reply.send(self.ticks(start, end)),
+            Action::Trace { value, noted } => self.trace(value, noted),
         }
     }
 
@@ -304,12 +326,52 @@ impl<D: Device> DeviceActor<D> {
         }
     }
 
+    /// Begins a trace at the moment of a timestamp.
+    fn start_trace(&mut self, at: TimestampSlot, sink: TraceSink) -> Result<(), ServerError> {
+        if self.trace.is_some() {
+            return Err(ServerError::Busy { reason: "a trace of the device is going on".to_owned() });
+        }
+        let Some(zero_ns) = self.device.timestamp_ns(at) else { return Err(ProfileError::Unsupported.into()) };
+        self.trace = Some(Trace::begin(sink, zero_ns));
+        self.engine.set_tracing(true);
+        Ok(())
+    }
+
+    /// Ends the trace. The disk is waited for beside the actor.
+    fn stop_trace(&mut self, reply: Reply<Result<TraceSummary, ServerError>>) {
+        self.engine.set_tracing(false);
+        let Some(trace) = self.trace.take() else {
+            return reply.send(Err(ServerError::Generic { reason: "no trace of the device is going on".to_owned() }));
+        };
+        let window = trace.age();
+        tokio::task::spawn_blocking(move || reply.send(trace.end(window)));
+    }
+
+    fn trace(&mut self, value: TimelineValue, noted: Vec<Noted>) {
+        let Some(trace) = &mut self.trace else { return };
+        for Noted { stream, work, start, end } in noted {
+            match (self.device.timestamp_ns(start), self.device.timestamp_ns(end)) {
+                (Some(start), Some(end)) => trace.slice(value, stream, work, start, end),
+                _ => trace.drop_one(),
+            }
+        }
+        trace.flush();
+    }
+
     fn compile(&self, pipeline: crate::engine::command::PipelineId, kernel: Box<dyn CubeKernel>) {
         let (compiler, target) = (self.compiler.clone(), self.target.clone());
-        let mailbox = self.inbox.mailbox().clone();
+        let (mailbox, histogram) = (self.inbox.mailbox().clone(), self.options.meter.compile().clone());
         tokio::task::spawn_blocking(move || {
-            let span = tracing::debug_span!("compile", kernel = kernel.name());
-            let result = span.in_scope(|| compile(&*compiler, &target, &*kernel));
+            let span = tracing::debug_span!("compile", kernel = kernel.name(), pipeline = pipeline.0);
+            let _entered = span.enter();
+            let began = Instant::now();
+            let result = compile(&*compiler, &target, &*kernel);
+            let took = began.elapsed();
+            histogram.record(took.as_secs_f64());
+            match &result {
+                Ok(_) => tracing::debug!(?took, "compiled"),
+                Err(error) => tracing::debug!(?took, %error, "not compiled"),
+            }
             drop(kernel);
             mailbox.post(Event::Compiled { pipeline, result });
         });

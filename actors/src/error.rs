@@ -72,7 +72,7 @@ pub enum IoError {
         /// The largest buffer.
         limit: u64,
     },
-    /// A file could not be read.
+    /// A file could not be read or written.
     #[error("file: {0}")]
     File(String),
     /// The device is full now: dropping handles may help.

@@ -10,6 +10,7 @@ pub mod id;
 pub mod kernel;
 pub mod mailbox;
 pub mod message;
+mod meter;
 pub mod port;
 pub mod profile;
 pub mod properties;
@@ -21,4 +22,5 @@ pub mod sim;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 pub mod wait;

@@ -13,6 +13,7 @@ use crate::profile::{ProfileTicks, ProfileWindow};
 use crate::properties::GraphKind;
 use crate::reply::Reply;
 use crate::tensor::Rows;
+use crate::trace::{TraceSink, TraceSummary};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -215,6 +216,8 @@ pub enum Body {
         /// The answer.
         reply: Reply<Result<(), ServerError>>,
     },
+    /// A call about the trace of the device.
+    Trace(TraceCall),
     /// Sum up memory over all streams.
     Usage {
         /// The answer.
@@ -347,6 +350,23 @@ pub enum ProfileCall {
     Start {
         /// Which.
         reply: Reply<Result<ProfileWindow, ProfileError>>,
+    },
+}
+
+/// A call about the trace of a device.
+#[derive(Debug)]
+pub enum TraceCall {
+    /// Begin.
+    Start {
+        /// Where it goes.
+        sink: TraceSink,
+        /// Answered when work that comes later is in the trace.
+        reply: Reply<Result<(), ServerError>>,
+    },
+    /// End behind all that was sent before.
+    Stop {
+        /// Answered when the file is whole.
+        reply: Reply<Result<TraceSummary, ServerError>>,
     },
 }
 

@@ -6,6 +6,7 @@ use crate::error::{ComputeError, ServerError};
 use crate::id::{DeviceId, ServiceId, StreamId};
 use crate::mailbox::{LAUNCHES_IN_FLIGHT, Mailbox, mailbox};
 use crate::message::{Body, Envelope, Event};
+use crate::meter::Meter;
 use crate::port::Device;
 use crate::properties::{DeviceProperties, TargetProperties};
 use crate::server::Server;
@@ -61,6 +62,7 @@ pub struct ActorRef {
     target: Arc<TargetProperties>,
     spin: Duration,
     lost: Arc<AtomicBool>,
+    meter: Meter,
     stopping: AtomicBool,
     /// Its sender is dropped when the device is destroyed.
     running: watch::Receiver<()>,
@@ -95,6 +97,11 @@ impl ActorRef {
     /// How long a blocking caller polls before it parks.
     pub fn spin(&self) -> Duration {
         self.spin
+    }
+
+    /// Where the seconds from the call of a read to its bytes are recorded.
+    pub fn read_latency(&self) -> &metrics::Histogram {
+        self.meter.read()
     }
 
     /// Lets sent work finish and stops the actor; resolves when its device is destroyed.
@@ -203,7 +210,9 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         memory_budget: options.memory_limit.map_or(total, |limit| limit.min(total)),
         zero_memory: options.zero_memory,
     };
-    let shell = ShellOptions { spin: options.spin, records: options.records.clone(), lost: lost.clone() };
+    let meter = Meter::new(name, service.device);
+    let shell =
+        ShellOptions { spin: options.spin, records: options.records.clone(), lost: lost.clone(), meter: meter.clone() };
     let (stopped, running) = watch::channel(());
     let failed = |error: std::io::Error| ServerError::Generic { reason: format!("no thread for an actor: {error}") };
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
@@ -229,6 +238,7 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         target,
         spin: options.spin,
         lost,
+        meter,
         stopping: AtomicBool::new(false),
         running,
     }))

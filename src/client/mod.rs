@@ -8,6 +8,7 @@ mod memory;
 mod profile;
 mod read;
 mod sync;
+mod trace;
 mod transfer;
 
 pub use collective::ReduceOperation;

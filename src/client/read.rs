@@ -4,6 +4,7 @@ use crate::client::Client;
 use std::any::{TypeId, type_name};
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::time::Instant;
 use vkactor_actors::bytes::{Bytes, LazySource};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
@@ -203,15 +204,17 @@ impl Client {
         &self,
         parts: Result<Vec<Part>, ServerError>,
     ) -> impl Future<Output = Result<Vec<Bytes>, ServerError>> + Send + use<> {
+        let asked = Instant::now();
+        let latency = self.actor.read_latency().clone();
         let answer = parts.map(|parts| {
             let some = !parts.is_empty();
             some.then(|| self.ask(|reply| Body::Read { parts, reply }))
         });
         async move {
-            match answer? {
-                Some(answer) => answer.wait().await?,
-                None => Ok(Vec::new()),
-            }
+            let Some(answer) = answer? else { return Ok(Vec::new()) };
+            let bytes = answer.wait().await??;
+            latency.record(asked.elapsed().as_secs_f64());
+            Ok(bytes)
         }
     }
 

@@ -8,10 +8,13 @@ mod embedder;
 mod reference;
 #[path = "../../examples/embed/search.rs"]
 mod search;
+#[path = "../common/trace_file.rs"]
+mod trace_file;
 
 use embedder::{Embedder, model_dir};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
+use trace_file::TraceFile;
 use vkactor::Compute;
 
 #[derive(Deserialize)]
@@ -147,4 +150,24 @@ fn the_golden_data_are_what_a_plain_forward_pass_gives() {
     for sentence in (0..golden.sentences.len()).filter(|&s| golden.token_ids[s].len() < 10) {
         golden.check(sentence, &model.embed(&golden.token_ids[sentence]), "on the CPU");
     }
+}
+
+#[tokio::test]
+async fn a_trace_of_the_model_names_its_kernels() {
+    let golden = Golden::read();
+    let embedder = embedder().await;
+    let client = Compute::new().expect("a Vulkan device").default_client().expect("the device runs");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    client.trace_start_async(&path).await.unwrap();
+    embedder.embed(golden.sentences(&[0, 1]), 2, |_| ()).await.unwrap();
+    let summary = client.trace_stop_async().await.unwrap();
+    let file = TraceFile::read(&path);
+    for kernel in ["lookup", "norm", "linear", "linear_gelu", "attention", "pool"] {
+        assert!(file.count(kernel) > 0, "no slice of {kernel}");
+    }
+    assert!(file.tracks().iter().all(|track| track.starts_with("stream ")), "{:?}", file.tracks());
+    assert!(file.busy_ns() > 0 && summary.busy <= summary.window, "{summary:?}");
+    assert!(file.counters["memory"].iter().any(|memory| memory["in_use"].as_u64() > Some(1 << 20)));
+    assert!(file.slices.iter().any(|slice| slice.args["submission"].as_u64() > Some(0)));
 }

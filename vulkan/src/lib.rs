@@ -30,6 +30,7 @@ mod extensions;
 mod features;
 mod info;
 mod instance;
+mod inventory;
 mod messages;
 mod page;
 mod pipeline;
@@ -49,7 +50,8 @@ mod watcher;
 
 pub use compiler::VulkanCompiler;
 pub use info::{DeviceInfo, DeviceKind};
+pub use inventory::{DeviceInventory, MemoryHeap, QueueFamily};
 pub use messages::{validation_error_count, validation_errors};
 pub use pipeline::Pipeline;
 pub use port::VulkanDevice;
-pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, list};
+pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, inventory, list};

@@ -5,6 +5,7 @@ use crate::device::DeviceShared;
 use crate::error::open_error;
 use crate::info::DeviceInfo;
 use crate::instance::{Instance, instance, no_device};
+use crate::inventory::DeviceInventory;
 use crate::plan::{DevicePlan, Snapshot, Wishes};
 use crate::port::{Setup, VulkanDevice};
 use crate::snapshot::snapshot;
@@ -147,6 +148,17 @@ pub fn list(validation: bool) -> Result<Vec<DeviceInfo>, ComputeError> {
         uuid: snapshot.uuid,
     };
     Ok(found.into_iter().enumerate().map(info).collect())
+}
+
+/// What a device of [`list`] is made of. Starts nothing.
+///
+/// # Errors
+/// [`ComputeError::UnknownDevice`] where the list has no such device; otherwise as [`list`].
+pub fn inventory(device: DeviceId, validation: bool) -> Result<DeviceInventory, ComputeError> {
+    let instance = instance(validation)?;
+    let found = usable(&instance)?;
+    let place = found.get(usize::from(device.index_id)).filter(|_| device.type_id == VULKAN_TYPE);
+    place.map(|(_, snapshot)| DeviceInventory::of(snapshot)).ok_or(ComputeError::UnknownDevice(device))
 }
 
 fn usable(instance: &Instance) -> Result<Vec<(vk::PhysicalDevice, Snapshot)>, ComputeError> {

@@ -2,12 +2,14 @@
 
 use crate::bytes::Bytes;
 use crate::engine::memory::MemoryReport;
+use crate::engine::observe::Noted;
 use crate::error::{ProfileError, ServerError};
 use crate::kernel::CubeKernel;
 use crate::message::Sealed;
 use crate::port::PageKind;
 use crate::profile::ProfileTicks;
 use crate::reply::Reply;
+use crate::trace::{TraceSink, TraceSummary};
 use std::any::Any;
 
 /// One device allocation. Never used again within one run of an actor.
@@ -215,6 +217,20 @@ pub enum Action {
         /// What.
         bytes: Bytes,
     },
+    /// Begin a trace at the moment of a timestamp, have the engine note commands, and answer.
+    StartTrace {
+        /// The moment from which it counts.
+        at: TimestampSlot,
+        /// Where it goes.
+        sink: TraceSink,
+        /// Who asks.
+        reply: Reply<Result<(), ServerError>>,
+    },
+    /// End the trace and answer.
+    StopTrace {
+        /// Who asks.
+        reply: Reply<Result<TraceSummary, ServerError>>,
+    },
     /// Record commands, then submit. The shell clears them and puts them into [`Outbox::spare`].
     Submit {
         /// What the timeline reaches.
@@ -230,6 +246,13 @@ pub enum Action {
         end: TimestampSlot,
         /// Who asks.
         reply: Reply<Result<ProfileTicks, ProfileError>>,
+    },
+    /// Write what a submission did to the trace. Its timestamps are read now: the places are used again.
+    Trace {
+        /// The submission.
+        value: TimelineValue,
+        /// Its commands, in order.
+        noted: Vec<Noted>,
     },
     /// Wait for bytes that come from outside, and post them.
     Fetch {

@@ -55,6 +55,11 @@ pub(crate) struct FaultLedger {
 }
 
 impl FaultLedger {
+    /// How many failures there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.next
+    }
+
     /// A new failure. One that comes from another device keeps its steps.
     pub(crate) fn fail(&mut self, error: ServerError) -> Claim {
         self.next += 1;
@@ -62,6 +67,7 @@ impl FaultLedger {
             ServerError::Unwritten { chain, root, .. } => (*root, chain.into_iter().map(Arc::from).collect()),
             other => (other, Vec::new()),
         };
+        tracing::debug!(failure = self.next, %root, "failure");
         Claim { fault: Arc::new(Fault { id: self.next, root }), chain, late: false }
     }
 }

@@ -3,7 +3,8 @@
 //! A launch waits for its kernel, a write for its bytes, a reservation for memory in flight. What names the same
 //! buffers waits behind them, and what comes later on the stream of a held launch too; everything else goes on.
 
-use crate::engine::command::{PipelineId, TimelineValue};
+use crate::engine::command::{Outbox, PipelineId, TimelineValue};
+use crate::engine::{Engine, Parked};
 use crate::id::BufferId;
 use crate::message::{Body, BufferRange, Count, Envelope, GraphCall};
 
@@ -47,12 +48,94 @@ impl Held {
     }
 }
 
+impl Engine {
+    fn is_blocked(&self, envelope: &Envelope) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let body = &envelope.body;
+        waits_for_all(body)
+            || (keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
+            || names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
+    }
+
+    pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
+        if let Body::Reserve { buffer, size, .. } = envelope.body {
+            // What names it later must find that it is held up.
+            self.buffers.place(buffer, None, size, envelope.stream);
+        }
+        let held = Held { envelope, reason };
+        self.mark(&held, true);
+        self.held.push(held);
+    }
+
+    fn mark(&mut self, held: &Held, on: bool) {
+        let step = |count: &mut u32| *count = if on { *count + 1 } else { *count - 1 };
+        if held.holds_stream() {
+            step(&mut self.stream(Self::place(&held.envelope)).holds);
+        }
+        let Self { buffers, graphs, .. } = self;
+        let mut mark = |id| {
+            if let Some(buffer) = buffers.get_mut(id) {
+                step(&mut buffer.holds);
+            }
+            false
+        };
+        names(&held.envelope.body, &mut mark);
+        if let Body::Graph(GraphCall::Replay { graph, .. }) = &held.envelope.body
+            && let Some(graph) = graphs.get(graph)
+        {
+            // Neither changes while it is held: what changes or drops a graph waits for all that is held.
+            graph.buffers.iter().for_each(|id| {
+                mark(*id);
+            });
+        }
+    }
+
+    /// Something that messages wait for has come: carries out those that can go, in their order.
+    pub(super) fn resume(&mut self, out: &mut Outbox) {
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        for one in &held {
+            self.mark(one, false);
+        }
+        for one in held {
+            self.reconsider(one, out);
+        }
+        self.clear_for_lease(out);
+    }
+
+    /// Carries a message out if what it waits for is there, and holds it up otherwise.
+    pub(super) fn reconsider(&mut self, one: Held, out: &mut Outbox) {
+        if self.awaiting_page {
+            self.parked.push_back(Parked::Behind(one));
+            return;
+        }
+        let waits = match one.reason {
+            Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
+            Reason::Behind => false,
+            Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
+            Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
+        };
+        if waits || self.is_blocked(&one.envelope) {
+            self.hold(one.envelope, one.reason);
+            return;
+        }
+        match one.reason {
+            Reason::Arrival(token) => self.arrived(token, one.envelope, out),
+            reason => self.perform(one.envelope, matches!(reason, Reason::Memory(_)), out),
+        }
+    }
+}
+
 /// Whether a message keeps its place behind everything held, whatever that names: a graph names many buffers, and
-/// a replay of it may be held.
+/// a replay of it may be held; a trace has all that was sent before its end.
 pub(crate) fn waits_for_all(body: &Body) -> bool {
     let of_graph =
         |call: &GraphCall| matches!(call, GraphCall::Drop { .. } | GraphCall::Rebind { .. } | GraphCall::Replay { .. });
-    matches!(body, Body::Sync { .. }) || matches!(body, Body::Graph(call) if of_graph(call))
+    matches!(body, Body::Sync { .. } | Body::Trace(_)) || matches!(body, Body::Graph(call) if of_graph(call))
 }
 
 /// Whether a message has a place in its stream, so that a held launch on it comes first. Questions about memory and
@@ -98,6 +181,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Report { .. }
         | Body::Stage { .. }
         | Body::Stop
+        | Body::Trace(_)
         | Body::Usage { .. } => false,
     }
 }

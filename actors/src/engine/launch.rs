@@ -6,6 +6,7 @@ use crate::engine::graph::{Capture, Recording};
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::ids::IdMap;
+use crate::engine::observe::Work;
 use crate::engine::{Engine, GraphId, TimelineValue};
 use crate::error::{LaunchError, ServerError};
 use crate::id::StreamId;
@@ -39,6 +40,11 @@ enum State {
 }
 
 impl Kernels {
+    /// What a trace shows.
+    fn name(&self, pipeline: PipelineId) -> Arc<str> {
+        self.entries[pipeline.0 as usize].name.clone()
+    }
+
     /// Whether messages wait for this kernel.
     pub(crate) fn is_compiling(&self, pipeline: PipelineId) -> bool {
         matches!(self.entries[pipeline.0 as usize].state, State::Compiling)
@@ -161,7 +167,9 @@ impl Engine {
             self.record(stream, launch, |r| r.tape.push(pipeline, buffers, &launch.info, groups, accesses), accesses);
             return Ok(false);
         }
-        self.emit(stream, accesses, out, |commands| commands.dispatch(pipeline, buffers, &launch.info, groups));
+        let work = |engine: &Self| Work::Launch { kernel: engine.kernels.name(pipeline), groups };
+        self.emit(stream, accesses, out, work, |commands| commands.dispatch(pipeline, buffers, &launch.info, groups));
+        self.tally.launches += 1;
         let healed = accesses.iter().zip(&launch.buffers).filter(|(a, _)| a.write && !a.read);
         healed.for_each(|(_, range)| self.buffers.heal(range));
         if self.options.limits.late_failures {
@@ -300,7 +308,8 @@ impl Engine {
         let mut told = Found::default();
         claims.iter().for_each(|claim| told.add(claim));
         if let Err(error) = told.result() {
-            tracing::debug!(kernel = %self.kernels.entries[pipeline.0 as usize].name, %error, "launch refused");
+            let kernel = &self.kernels.entries[pipeline.0 as usize].name;
+            tracing::debug!(%kernel, stream = stream.0, %error, "launch refused");
             self.windows.fail(stream, &error);
             self.stream(stream).capture.poison(|| error);
         }
@@ -355,6 +364,7 @@ impl Engine {
                 outputs.and_then(|o| o.get(dispatch as usize)).cloned().unwrap_or_default()
             }
         };
+        tracing::warn!(submission = submission.0, dispatch, graph = graph.map(|g| g.0), reason, "a kernel failed");
         let claim = self.buffers.ledger.fail(ServerError::Generic { reason: reason.to_owned() }).late();
         written.iter().for_each(|range| self.buffers.claim(range, claim.clone()));
     }

@@ -14,6 +14,7 @@ mod ids;
 mod launch;
 mod lease;
 pub mod memory;
+pub mod observe;
 mod profile;
 mod questions;
 mod reserve;
@@ -36,6 +37,7 @@ use ids::IdMap;
 use launch::Kernels;
 use lease::Lease;
 use memory::{MemoryLimits, MemoryManager};
+use observe::{Tally, Work};
 use profile::Windows;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -123,6 +125,9 @@ pub struct Engine {
     scratch: launch::Scratch,
     freed: Vec<PageId>,
     turns: u32,
+    tally: Tally,
+    /// Whether commands get timestamps around them.
+    tracing: bool,
 }
 
 impl Engine {
@@ -159,6 +164,8 @@ impl Engine {
             scratch: launch::Scratch::default(),
             freed: Vec::new(),
             turns: 0,
+            tally: Tally::default(),
+            tracing: false,
         }
     }
 
@@ -348,6 +355,7 @@ impl Engine {
                 self.submit(out);
             }
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
+            Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
             Body::Write { to, rows, bytes, budget } => {
                 self.write(lease, stream, transfer::Upload { to, rows, bytes, budget }, waited, out);
@@ -386,99 +394,37 @@ impl Engine {
         self.streams.entry(stream).or_default()
     }
 
-    // ------------------------------------------------------------------------------ holding up
-
-    fn is_blocked(&self, envelope: &Envelope) -> bool {
-        if self.held.is_empty() {
-            return false;
-        }
-        let body = &envelope.body;
-        hold::waits_for_all(body)
-            || (hold::keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
-            || hold::names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
-    }
-
-    fn hold(&mut self, envelope: Envelope, reason: Reason) {
-        if let Body::Reserve { buffer, size, .. } = envelope.body {
-            // What names it later must find that it is held up.
-            self.buffers.place(buffer, None, size, envelope.stream);
-        }
-        let held = Held { envelope, reason };
-        self.mark(&held, true);
-        self.held.push(held);
-    }
-
-    fn mark(&mut self, held: &Held, on: bool) {
-        let step = |count: &mut u32| *count = if on { *count + 1 } else { *count - 1 };
-        if held.holds_stream() {
-            step(&mut self.stream(Self::place(&held.envelope)).holds);
-        }
-        let Self { buffers, graphs, .. } = self;
-        let mut mark = |id| {
-            if let Some(buffer) = buffers.get_mut(id) {
-                step(&mut buffer.holds);
-            }
-            false
-        };
-        hold::names(&held.envelope.body, &mut mark);
-        if let Body::Graph(GraphCall::Replay { graph, .. }) = &held.envelope.body
-            && let Some(graph) = graphs.get(graph)
-        {
-            // Neither changes while it is held: what changes or drops a graph waits for all that is held.
-            graph.buffers.iter().for_each(|id| {
-                mark(*id);
-            });
-        }
-    }
-
-    /// Something that messages wait for has come: carries out those that can go, in their order.
-    fn resume(&mut self, out: &mut Outbox) {
-        if self.held.is_empty() {
-            return;
-        }
-        let held = std::mem::take(&mut self.held);
-        for one in &held {
-            self.mark(one, false);
-        }
-        for one in held {
-            self.reconsider(one, out);
-        }
-        self.clear_for_lease(out);
-    }
-
-    /// Carries a message out if what it waits for is there, and holds it up otherwise.
-    fn reconsider(&mut self, one: Held, out: &mut Outbox) {
-        if self.awaiting_page {
-            self.parked.push_back(Parked::Behind(one));
-            return;
-        }
-        let waits = match one.reason {
-            Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
-            Reason::Behind => false,
-            Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
-            Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
-        };
-        if waits || self.is_blocked(&one.envelope) {
-            self.hold(one.envelope, one.reason);
-            return;
-        }
-        match one.reason {
-            Reason::Arrival(token) => self.arrived(token, one.envelope, out),
-            reason => self.perform(one.envelope, matches!(reason, Reason::Memory(_)), out),
-        }
-    }
-
     // ------------------------------------------------------------------------------ the queue
 
-    /// Puts a command behind whatever it conflicts with.
-    fn emit(&mut self, stream: StreamId, accesses: &[Access], out: &mut Outbox, put: impl FnOnce(&mut Commands)) {
+    /// Puts a command behind whatever it conflicts with. A trace asks what `work` it is.
+    fn emit(
+        &mut self,
+        stream: StreamId,
+        accesses: &[Access],
+        out: &mut Outbox,
+        work: impl FnOnce(&Self) -> Work,
+        put: impl FnOnce(&mut Commands),
+    ) {
         self.make_room(out);
         self.begin_work(stream, out);
-        if self.hazards.access(accesses) {
+        let conflicts = self.hazards.access(accesses);
+        self.separate(conflicts, out);
+        if self.tracing {
+            let work = work(self);
+            self.put_noted(stream, work, out, put);
+        } else {
+            put(&mut out.commands);
+        }
+        self.timeline.open.commands += 1;
+    }
+
+    /// Puts a barrier where the next command conflicts with something.
+    fn separate(&mut self, conflicts: bool, out: &mut Outbox) {
+        if conflicts {
             out.commands.list.push(Command::Barrier);
         }
-        put(&mut out.commands);
-        self.timeline.open.commands += 1;
+        self.tally.barriers += u64::from(conflicts);
+        self.tally.barriers_avoided += u64::from(!conflicts);
     }
 
     /// Starts the windows that wait for work on the stream.
@@ -511,6 +457,7 @@ impl Engine {
     fn submit(&mut self, out: &mut Outbox) {
         self.urgent = false;
         if let Some(value) = self.timeline.submit() {
+            self.tally.submissions += 1;
             let next = out.spare.pop().unwrap_or_default();
             let commands = std::mem::replace(&mut out.commands, next);
             out.actions.push(Action::Submit { value, commands });
@@ -551,6 +498,7 @@ impl Engine {
         for slot in done.slots.drain(..) {
             self.windows.give_back(slot);
         }
+        self.hand_over_notes(done, out);
         for waiter in done.waiters.drain(..) {
             self.answer(waiter, out);
         }
@@ -581,6 +529,14 @@ impl Engine {
                 }
                 Err(error) => reply.send(Err(error.into())),
             },
+            Waiter::TraceStart { at, sink, reply } => {
+                self.windows.give_back(at);
+                match self.alive() {
+                    Ok(()) => out.actions.push(Action::StartTrace { at, sink, reply }),
+                    Err(error) => reply.send(Err(error)),
+                }
+            }
+            Waiter::TraceStop { reply } => out.actions.push(Action::StopTrace { reply }),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::engine::command::{Action, Command, Outbox, Span};
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::memory::{Shortage, Slice};
+use crate::engine::observe::Work;
 use crate::engine::{Capture, Engine, Parked};
 use crate::error::{IoError, ServerError};
 use crate::id::{BufferId, StreamId};
@@ -100,7 +101,8 @@ impl Engine {
 
     fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
         let span = Span { size: slice.padded.next_multiple_of(4).min(slice.padded), ..slice.span };
-        self.emit(stream, &[Access::write(span)], out, |commands| commands.list.push(Command::Zero(span)));
+        let work = |_: &Self| Work::Zero { bytes: span.size };
+        self.emit(stream, &[Access::write(span)], out, work, |commands| commands.list.push(Command::Zero(span)));
     }
 
     /// The last handle of a reservation is gone.

@@ -2,10 +2,12 @@
 
 use crate::bytes::Bytes;
 use crate::engine::command::{GraphId, PageId, Span, TimelineValue, TimestampSlot};
+use crate::engine::observe::Noted;
 use crate::error::{ProfileError, ServerError};
 use crate::message::BufferRange;
 use crate::profile::ProfileTicks;
 use crate::reply::Reply;
+use crate::trace::{TraceSink, TraceSummary};
 use std::collections::VecDeque;
 
 /// One submission, open or in flight: what is owed when the timeline reaches it. Used again with its memory.
@@ -33,6 +35,8 @@ pub(crate) struct Submission {
     pub(crate) slots: Vec<TimestampSlot>,
     /// What each dispatch writes, where the device can tell a failure after the fact.
     pub(crate) outputs: Vec<Vec<BufferRange>>,
+    /// Commands with timestamps around them, while there is a trace.
+    pub(crate) noted: Vec<Noted>,
 }
 
 /// An answer that waits for the timeline.
@@ -62,6 +66,20 @@ pub(crate) enum Waiter {
         end: TimestampSlot,
         /// Who asks.
         reply: Reply<Result<ProfileTicks, ProfileError>>,
+    },
+    /// The start of a trace.
+    TraceStart {
+        /// The moment from which it counts.
+        at: TimestampSlot,
+        /// Where it goes.
+        sink: TraceSink,
+        /// Who asks.
+        reply: Reply<Result<(), ServerError>>,
+    },
+    /// The end of a trace.
+    TraceStop {
+        /// Who asks.
+        reply: Reply<Result<TraceSummary, ServerError>>,
     },
 }
 
@@ -139,6 +157,7 @@ impl Timeline {
         done.pages.clear();
         done.slots.clear();
         done.outputs.clear();
+        done.noted.clear();
         if self.spare.len() < SPARE_MAX {
             self.spare.push(done);
         }

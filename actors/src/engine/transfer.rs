@@ -7,6 +7,7 @@ use crate::engine::graph::refused;
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::memory::Shortage;
+use crate::engine::observe::Work;
 use crate::engine::timeline::Waiter;
 use crate::error::{IoError, ServerError};
 use crate::id::StreamId;
@@ -63,7 +64,16 @@ impl Engine {
             count: rows.count,
             bytes: rows.bytes,
         };
-        self.emit(stream, &[Access::write(copy.to)], out, |commands| commands.list.push(Command::Copy(copy)));
+        tracing::trace!(
+            stream = stream.0,
+            buffer = upload.to.buffer.0,
+            bytes = len,
+            pinned = pinned.is_some(),
+            "upload"
+        );
+        let work = |_: &Self| Work::Upload { bytes: len };
+        self.emit(stream, &[Access::write(copy.to)], out, work, |commands| commands.list.push(Command::Copy(copy)));
+        self.tally.bytes_uploaded += len;
         let open = &mut self.timeline.open;
         if pinned.is_some() {
             open.kept.push(upload.bytes);
@@ -180,7 +190,12 @@ impl Engine {
                 count: rows.count,
                 bytes: rows.bytes,
             };
-            self.emit(stream, &[Access::read(copy.from)], out, |commands| commands.list.push(Command::Copy(copy)));
+            tracing::trace!(stream = stream.0, buffer = range.buffer.0, bytes = rows.dense_bytes(), "read");
+            let work = |_: &Self| Work::Read { bytes: rows.dense_bytes() };
+            self.emit(stream, &[Access::read(copy.from)], out, work, |commands| {
+                commands.list.push(Command::Copy(copy))
+            });
+            self.tally.bytes_read += rows.dense_bytes();
         }
         let late = self.options.limits.late_failures;
         let sources = if late { parts.iter().map(|(range, _)| *range).collect() } else { Vec::new() };

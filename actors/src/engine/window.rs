@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Action, Command, GraphId, Outbox, SealReply, Span};
 use crate::engine::fault::Found;
 use crate::engine::graph::{Graph, Recording, refused};
+use crate::engine::observe::Work;
 use crate::engine::timeline::Waiter;
 use crate::error::{ProfileError, ServerError};
 use crate::id::StreamId;
@@ -89,6 +90,7 @@ impl Engine {
             }
             GraphCall::Start { reply } => {
                 let result = self.alive().and_then(|()| self.stream(stream).capture.start());
+                tracing::debug!(stream = stream.0, started = result.is_ok(), "capture");
                 reply.send(result);
             }
             GraphCall::Stop { reply } => match self.stop_capture(stream) {
@@ -103,6 +105,7 @@ impl Engine {
     fn stop_capture(&mut self, stream: StreamId) -> Result<(Sealed, crate::engine::command::Commands), ServerError> {
         let (recording, cause) = self.stream(stream).capture.stop()?;
         if let Some(cause) = cause {
+            tracing::debug!(stream = stream.0, launches = recording.tape.len(), %cause, "a capture gives no graph");
             self.discard(&recording, &cause);
             return Err(cause);
         }
@@ -117,6 +120,14 @@ impl Engine {
             barriers: score.barriers,
             bytes_held: held + graph.owned.iter().map(|s| s.padded).sum::<u64>(),
         };
+        tracing::debug!(
+            stream = stream.0,
+            graph = id.0,
+            launches = sealed.launches,
+            barriers = sealed.barriers,
+            bytes = sealed.bytes_held,
+            "captured"
+        );
         self.graphs.insert(id, graph);
         Ok((sealed, score.commands))
     }
@@ -160,7 +171,8 @@ impl Engine {
     fn replay(&mut self, stream: StreamId, id: GraphId, budgeted: bool, out: &mut Outbox) -> Result<bool, ServerError> {
         self.allow(stream, "replay")?;
         let Some(graph) = self.graphs.get(&id) else { return Err(refused("replay: there is no such graph")) };
-        if graph.tape.len() == 0 || self.memory.is_dry(stream) {
+        let launches = graph.tape.len();
+        if launches == 0 || self.memory.is_dry(stream) {
             return Ok(false);
         }
         if self.buffers.any_spoiled() && !self.failures_allow(id) {
@@ -168,10 +180,14 @@ impl Engine {
         }
         self.make_room(out);
         self.begin_work(stream, out);
-        if self.hazards.access_everything() {
-            out.commands.list.push(Command::Barrier);
+        let conflicts = self.hazards.access_everything();
+        self.separate(conflicts, out);
+        if self.tracing {
+            self.put_noted(stream, Work::Replay { launches }, out, |commands| commands.list.push(Command::Replay(id)));
+        } else {
+            out.commands.list.push(Command::Replay(id));
         }
-        out.commands.list.push(Command::Replay(id));
+        self.tally.replays += 1;
         self.timeline.open.commands += 1;
         self.timeline.open.launches += usize::from(budgeted);
         Ok(true)

@@ -8,6 +8,7 @@ use crate::id::{BufferId, DeviceId, ServiceId, StreamId};
 use crate::kernel::{BufferAccess, CubeKernel};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::message::{Body, BufferRange, Count, Kernel, Launch};
+use crate::meter::Meter;
 use crate::port::Device;
 use crate::reply::{Answer, Reply, reply};
 use crate::sim::{SimControl, SimDevice, SimKernel, SimOptions};
@@ -100,7 +101,12 @@ impl Rig {
             memory_budget,
             zero_memory: false,
         };
-        let shell = ShellOptions { spin: Duration::ZERO, records: None, lost: Arc::new(AtomicBool::new(false)) };
+        let shell = ShellOptions {
+            spin: Duration::ZERO,
+            records: None,
+            lost: Arc::new(AtomicBool::new(false)),
+            meter: Meter::new("sim", service.device),
+        };
         let target = Arc::new(device.target());
         let actor = DeviceActor::new(device, inbox, target, engine, shell);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
