@@ -138,7 +138,7 @@ impl Report {
         features_rows(&mut table, &properties.features);
         for rate in &self.rates {
             let text = match &rate.per_second {
-                Ok(value) => format!("{} {}", prefixed(*value), rate.unit),
+                Ok(value) => format!("{}{}", prefixed(*value), rate.unit),
                 Err(reason) => reason.clone(),
             };
             table.row(&rate.name, &text);
