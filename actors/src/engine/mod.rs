@@ -1,6 +1,6 @@
 //! The engine: every decision of the runtime, and no I/O.
 //!
-//! An [`Event`] comes in; [`Commands`](command::Commands) for the device's queue and [`Action`]s for the shell go out. The engine awaits
+//! An [`Event`] comes in; [`Commands`] for the device's queue and [`Action`]s for the shell go out. The engine awaits
 //! nothing, locks nothing and asks no clock, so each of its decisions is tested without a device. Answers to callers
 //! are values that it sends.
 
