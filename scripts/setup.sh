@@ -7,7 +7,9 @@ missing=()
 for want in "$@"; do
     case $want in
         vulkan)
-            ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
+            # Read whole before it is searched: a pipe that is closed early would count as a failure.
+            libraries=$("$(command -v ldconfig || echo /sbin/ldconfig)" -p)
+            grep -q 'libvulkan\.so\.1' <<<"$libraries" || missing+=(libvulkan1)
             compgen -G '/usr/share/vulkan/icd.d/*.json' >/dev/null \
                 || compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null \
                 || compgen -G '/usr/local/share/vulkan/icd.d/*.json' >/dev/null \
