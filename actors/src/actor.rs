@@ -152,6 +152,10 @@ impl<D: Device> DeviceActor<D> {
 
     fn handle(&mut self, event: Event) {
         self.engine.handle(event, &mut self.outbox);
+        // However the engine learnt of it: from a call on the device, its watcher, or a stall.
+        if self.engine.is_lost() {
+            self.options.lost.store(true, Ordering::Relaxed);
+        }
         self.carry_out();
     }
 

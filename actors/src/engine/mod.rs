@@ -254,6 +254,11 @@ impl Engine {
         self.timeline.open.commands > 0 && !self.urgent
     }
 
+    /// Whether the device is gone.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
     /// What the shell waits for on the device, if anything.
     pub fn awaited(&self) -> Option<TimelineValue> {
         (self.timeline.in_flight() > 0).then(|| TimelineValue(self.timeline.reached().0 + 1))

@@ -6,6 +6,7 @@ use crate::id::{BufferId, StreamId};
 use crate::kernel::BufferAccess;
 use crate::message::{Body, BufferRange};
 use crate::sim::{Fault, SimKernel, SimOptions};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const STREAM: StreamId = StreamId(1);
@@ -107,9 +108,11 @@ fn a_device_that_never_signals_ends_every_future_within_the_bound() {
         rig.control.stall(Duration::from_secs(seconds));
         rig.turn();
     }
+    assert!(!rig.lost.load(Ordering::Relaxed));
     rig.control.stall(Duration::from_secs(120));
     assert!(rig.finish_read(read).unwrap_err().is_device_lost());
     assert!(matches!(rig.wait(sync), Ok(Err(ServerError::DeviceLost { .. }))));
+    assert!(rig.lost.load(Ordering::Relaxed), "the registry loads the device afresh");
 }
 
 #[test]

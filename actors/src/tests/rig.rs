@@ -30,6 +30,8 @@ pub(super) struct Rig {
     pub(super) control: SimControl,
     pub(super) mailbox: Mailbox,
     pub(super) kernels: Kernels,
+    /// What the registry asks before it gives the actor to another client.
+    pub(super) lost: Arc<AtomicBool>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -101,16 +103,17 @@ impl Rig {
             memory_budget,
             zero_memory: false,
         };
+        let lost = Arc::new(AtomicBool::new(false));
         let shell = ShellOptions {
             spin: Duration::ZERO,
             records: None,
-            lost: Arc::new(AtomicBool::new(false)),
+            lost: lost.clone(),
             meter: Meter::new("sim", service.device),
         };
         let target = Arc::new(device.target());
         let actor = DeviceActor::new(device, inbox, target, engine, shell);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { actor, control, mailbox, kernels: Kernels::new(), runtime }
+        Self { actor, control, mailbox, kernels: Kernels::new(), lost, runtime }
     }
 
     pub(super) fn turn(&mut self) {
