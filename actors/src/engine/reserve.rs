@@ -143,6 +143,8 @@ impl Engine {
     pub(super) fn short(&mut self, envelope: Envelope, shortage: Shortage, waited: bool, out: &mut Outbox) {
         match shortage {
             Shortage::Page { page, bytes, kind } => {
+                // Pages that make way for it go first.
+                self.sweep(false, out);
                 out.actions.push(Action::AllocatePage { page, bytes, kind });
                 self.awaiting_page = true;
                 self.parked.push_front(Parked::Again(envelope, waited));
