@@ -6,6 +6,7 @@
 
 mod buffer;
 pub mod command;
+mod dry;
 mod fault;
 mod graph;
 mod hazard;
@@ -312,7 +313,7 @@ impl Engine {
             self.parked.push_back(Parked::Again(envelope, waited));
             return;
         }
-        let Envelope { lease, stream, body } = envelope;
+        let Some(Envelope { lease, stream, body }) = self.back_used(envelope, waited, out) else { return };
         match body {
             Body::Check { ranges, reply } => reply.send(self.alive().and_then(|()| self.buffers.check(&ranges))),
             Body::Cleanup { reply } => {

@@ -54,7 +54,8 @@ impl Engine {
                 if shared.is_some() {
                     self.keep_with_window(stream, buffer);
                 }
-                if dry && slice.is_some() {
+                // What a window shares may come from a dry run inside of it.
+                if dry || shared.is_some() {
                     self.buffers.unback(buffer);
                 } else if let Some(slice) = slice
                     && self.options.zero_memory
@@ -99,7 +100,7 @@ impl Engine {
         }
     }
 
-    fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
+    pub(super) fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
         let span = Span { size: slice.padded.next_multiple_of(4).min(slice.padded), ..slice.span };
         let work = |_: &Self| Work::Zero { bytes: span.size };
         self.emit(stream, &[Access::write(span)], out, work, |commands| commands.list.push(Command::Zero(span)));
@@ -184,15 +185,7 @@ impl Engine {
             Body::Reserve { buffer, size, wait } => {
                 self.deny(stream, buffer, size, wait, error.into());
             }
-            Body::Write { to, budget, .. } => {
-                self.buffers.fail(&to, error.into());
-                if budget > 0 {
-                    out.actions.push(Action::FinishUpload(budget));
-                }
-            }
-            Body::Read { reply, .. } => reply.send(Err(error.into())),
-            Body::Stage { reply, .. } => reply.send(Err(error.into())),
-            other => unreachable!("{other:?} reserves no memory"),
+            body => self.fail_use(Envelope { lease, stream, body }, error.into(), out),
         }
     }
 

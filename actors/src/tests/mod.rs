@@ -1,5 +1,6 @@
 //! The whole engine under its actor, on the simulated device: random programs against their sequential result.
 
+mod dry;
 mod failures;
 mod observe;
 mod orders;
