@@ -5,7 +5,7 @@ use crate::engine::fault::{Claim, Claims, FaultLedger, Found};
 use crate::engine::ids::IdMap;
 use crate::engine::memory::Slice;
 use crate::error::ServerError;
-use crate::id::{BufferId, StreamId};
+use crate::id::{BufferId, Holder, StreamId};
 use crate::message::BufferRange;
 use std::ops::Range;
 
@@ -20,6 +20,8 @@ pub(crate) struct Buffer {
     pub(crate) size: u64,
     /// The stream that it counts for.
     pub(crate) stream: StreamId,
+    /// Who asked for it.
+    holder: Holder,
     /// What spoils it.
     claims: Claims,
     /// Messages that are held up and name it.
@@ -52,9 +54,9 @@ fn bytes(range: &BufferRange) -> Range<u64> {
 
 impl Buffers {
     /// Adds a reservation, or gives memory to one that waited for it.
-    pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId) {
-        let blank =
-            || Buffer { slice: None, backed: false, size, stream, claims: Claims::default(), holds: 0, owners: 1 };
+    pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId, holder: Holder) {
+        let claims = Claims::default();
+        let blank = || Buffer { slice: None, backed: false, size, stream, holder, claims, holds: 0, owners: 1 };
         let buffer = self.map.entry(id).or_insert_with(blank);
         assert!(buffer.slice.is_none(), "buffer {id:?} was reserved twice");
         buffer.backed = slice.is_some();
@@ -111,9 +113,9 @@ impl Buffers {
         self.map.len()
     }
 
-    /// The streams that have memory, each as often as it has a buffer.
-    pub(crate) fn owners_of_memory(&self) -> impl Iterator<Item = StreamId> {
-        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.stream)
+    /// Those who have memory, each as often as they have a buffer.
+    pub(crate) fn holders_of_memory(&self) -> impl Iterator<Item = Holder> {
+        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.holder)
     }
 
     /// Where the bytes of a range lie; `None` where it has no memory.

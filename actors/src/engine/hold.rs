@@ -63,9 +63,9 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
-        if let Body::Reserve { buffer, size, .. } = envelope.body {
+        if let Body::Reserve { buffer, size, holder, .. } = envelope.body {
             // What names it later must find that it is held up.
-            self.buffers.place(buffer, None, size, envelope.stream);
+            self.buffers.place(buffer, None, size, envelope.stream, holder);
         }
         let held = Held { envelope, reason };
         self.mark(&held, true);

@@ -218,9 +218,14 @@ impl Engine {
             && let Some(next) = self.parked.pop_front()
         {
             match next {
-                Parked::Again(envelope, waited) => self.perform(envelope, waited, out),
+                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
                 Parked::Behind(held) => self.reconsider(held, out),
             }
+        }
+        if granted {
+            self.feed(out);
+        } else {
+            self.break_circle();
         }
         self.let_in(out);
     }
@@ -351,7 +356,9 @@ impl Engine {
             }
             Body::Release { buffer } => self.release(buffer, out),
             Body::Report { reply } => reply.send(self.memory.report(stream)),
-            Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
+            Body::Reserve { buffer, size, holder, wait } => {
+                self.reserve(lease, stream, reserve::Wish { buffer, size, holder, wait }, waited, out);
+            }
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
             Body::Stage { bytes, reply } => self.stage(lease, stream, bytes, reply, waited, out),

@@ -5,3 +5,4 @@ mod failures;
 mod observe;
 mod orders;
 mod rig;
+mod waiting;

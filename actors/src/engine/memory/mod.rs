@@ -370,6 +370,11 @@ impl MemoryManager {
         self.live.usage(dynamic + self.persistent.sums().bytes + self.ledger.leaving())
     }
 
+    /// Whether device memory is on its way back: swept, and not yet free.
+    pub fn is_leaving(&self) -> bool {
+        self.ledger.leaving() > 0
+    }
+
     /// The pools of an arena in order: the first that can.
     fn reserve_dynamic(
         &mut self,
