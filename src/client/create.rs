@@ -50,8 +50,8 @@ impl Client {
     /// back: of those that wait, the one that was called last fails. Who calls from a task of tokio is that task,
     /// others are their thread. So run what waits for memory in a task of its own, and not two such futures in one.
     ///
-    /// [`IoError::BufferTooBig`] where waiting would be of no use, a lost device, or [`ServerError::Closed`]. What
-    /// goes wrong with the bytes is carried by the buffer.
+    /// [`IoError::BufferTooBig`] where waiting would be of no use, [`IoError::PoolFull`] where the layout has a cap that
+    /// is reached, a lost device, or [`ServerError::Closed`]. What goes wrong with the bytes is carried by the buffer.
     ///
     /// # Cancellation
     /// Dropping the future gives the memory back.

@@ -195,8 +195,7 @@ impl Engine {
         match body {
             Body::Reserve { buffer, size, holder, wait } => {
                 let wish = Wish { buffer, size, holder, wait };
-                let is_later = matches!(error, IoError::OutOfMemory { .. }) && size <= self.options.memory_budget;
-                if wish.wait.is_none() || !is_later {
+                if wish.wait.is_none() || !matches!(error, IoError::OutOfMemory { .. }) {
                     return self.deny(stream, wish, error.into());
                 }
                 let envelope = Envelope { lease, stream, body: wish.body() };

@@ -120,7 +120,8 @@ struct Live {
 }
 
 impl MemoryManager {
-    /// Pools by the preset `SubSlices`, with no pages. The largest page is rounded down to the alignment.
+    /// Pools by the preset `SubSlices`, with no pages. The largest page is rounded down to the alignment, and no larger
+    /// than the budget.
     ///
     /// # Panics
     /// When the alignment is no power of two, or larger than the largest page.
@@ -128,7 +129,9 @@ impl MemoryManager {
         let MemoryLimits { page_bytes_max, alignment, budget } = limits;
         assert!(alignment.is_power_of_two(), "an alignment of {alignment}");
         assert!(page_bytes_max >= alignment, "pages of {page_bytes_max} bytes, aligned to {alignment}");
-        let limits = MemoryLimits { page_bytes_max: page_bytes_max & !(alignment - 1), alignment, budget };
+        // What is larger than all memory never fits.
+        let page_bytes_max = page_bytes_max.min(budget.max(alignment)) & !(alignment - 1);
+        let limits = MemoryLimits { page_bytes_max, alignment, budget };
         let layout = MemoryPoolsConfig::Preset(MemoryPoolsPreset::SubSlices);
         Self {
             arenas: vec![Some(Arena::new(&layout, &limits))],

@@ -152,24 +152,24 @@ pub(super) fn host(alignment: u64) -> [Shape; 2] {
 }
 
 /// Two classes of sizes, so that small slices that stay do not keep large ranges apart. On the traces of
-/// `actors/tests/memory.rs` a boundary at 1 MiB, or a class more, holds up to a sixteenth more. What matters is that
+/// `actors/tests/pools.rs` a boundary at 1 MiB, or a class more, holds up to a sixteenth more. What matters is that
 /// large slices share large pages: with pages of their own from 64 MiB on, a growing cache asked the device 29,000
 /// times instead of 90, and a server of 140 GiB held 1.3 times its live bytes instead of 1.2.
 fn sub_slices(limits: &MemoryLimits) -> Vec<Shape> {
-    let class = |size_max: u64, max: u64| {
+    let class = |size_max: u64, first: u64, max: u64| {
         let size_max = size_max.min(limits.page_bytes_max);
         let max = page_max(limits, max);
         Shape {
             kind: MemoryPoolKind::Sliced { page_size: max.max(size_max), max_slice_size: size_max },
             size_max,
-            pages: PageRule::Growing { first: max.min(256 * KIB), max },
+            pages: PageRule::Growing { first: first.min(max), max },
             cap: None,
             idle: Idle { period: Some(IDLE_RESERVATIONS), trim: true, ..Idle::default() },
         }
     };
-    let small = class(SMALL_SLICE_BYTES_MAX, 128 * MIB);
+    let small = class(SMALL_SLICE_BYTES_MAX, 256 * KIB, 128 * MIB);
     // On a device of small pages the first takes all.
-    if small.size_max == limits.page_bytes_max { vec![small] } else { vec![small, class(u64::MAX, 2048 * MIB)] }
+    if small.size_max == limits.page_bytes_max { vec![small] } else { vec![small, class(u64::MAX, MIB, 2048 * MIB)] }
 }
 
 fn explicit(pool: &MemoryPoolConfig, limits: &MemoryLimits) -> Shape {

@@ -34,6 +34,21 @@ fn a_size_above_the_largest_page_is_too_big() {
 }
 
 #[test]
+fn a_size_above_the_budget_is_too_big_and_one_below_is_out_of_memory() {
+    let mut model = Model::new(MemoryLimits { budget: 2 * MIB, ..SMALL });
+    model.reserve(ONE, MIB).expect("room");
+
+    let never = model.reserve(ONE, 2 * MIB + 1).unwrap_err();
+    let later = model.reserve(ONE, 2 * MIB).unwrap_err();
+
+    assert!(matches!(never, IoError::BufferTooBig { limit, .. } if limit == 2 * MIB), "{never:?}");
+    assert!(matches!(later, IoError::OutOfMemory { in_use: MIB, .. }), "{later:?}");
+    model.release(0);
+    model.settle();
+    assert!(model.reserve(ONE, 2 * MIB).is_ok());
+}
+
+#[test]
 fn a_size_that_no_pool_takes_names_the_largest_that_one_takes() {
     let mut model = with(LARGE, vec![sliced(2 * MIB, None), sliced(MIB, None)]);
 
