@@ -161,6 +161,8 @@ pub enum Body {
         rows: Option<Rows>,
         /// Where the bytes come from.
         from: Incoming,
+        /// As of [`Body::Write`].
+        budget: usize,
     },
     /// Append a memory report to the records.
     Record {
@@ -233,6 +235,8 @@ pub enum Body {
         bytes: Bytes,
         /// Bytes for which places in the budget were taken, to be given back when the copy is done.
         budget: usize,
+        /// Whether its place in the stream has come already: a window opened since does not refuse it.
+        placed: bool,
     },
 }
 

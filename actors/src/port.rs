@@ -1,10 +1,11 @@
 //! What a device must be able to do: the contract between the actor and the code that drives hardware.
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::{CompilationError, LaunchError};
 use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;
+use crate::message::Incoming;
 use crate::properties::{DeviceProperties, TargetProperties};
 use std::sync::Arc;
 
@@ -137,6 +138,9 @@ pub trait Device: Send + 'static {
     fn free_page(&mut self, page: PageId);
     /// Writes to an [`PageKind::Upload`] page: visible to every command submitted after.
     fn write_page(&mut self, to: Span, bytes: &[u8]);
+    /// The copy of `bytes`, which are not lazy, to an [`PageKind::Upload`] page, as work for any thread. It gives the
+    /// same bytes as [`Device::pinned`] shows them.
+    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming;
     /// Shows a range of a host page. Dropping the value posts [`Event::PinnedDropped`](crate::message::Event) with
     /// the range to the mailbox given to [`Device::start`].
     fn pinned(&self, at: Span) -> Arc<dyn Pinned>;

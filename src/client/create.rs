@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vkactor_actors::bytes::{Bytes, Delivery};
 use vkactor_actors::error::{IoError, ServerError};
 use vkactor_actors::handle::{Allocation, Handle};
-use vkactor_actors::message::{Body, BufferRange};
+use vkactor_actors::message::{Body, BufferRange, Incoming};
 use vkactor_actors::reply::{Reply, reply};
 use vkactor_actors::tensor::{MemoryLayout, MemoryLayoutDescriptor, Rows, Shape};
 
@@ -61,7 +61,11 @@ impl Client {
                     client.put(range, Rows::contiguous(size), bytes, budget);
                 }
                 Delivery::Later(from) => {
-                    client.send(Body::Receive { to: range, rows: Some(Rows::contiguous(size)), from });
+                    let budget = match &from {
+                        Incoming::Blocking(_) => client.mailbox().admit_upload_async(size as usize).await,
+                        Incoming::Future(_) => 0,
+                    };
+                    client.send(Body::Receive { to: range, rows: Some(Rows::contiguous(size)), from, budget });
                 }
             }
             Ok(handle)
@@ -249,13 +253,20 @@ impl Client {
                 let budget = self.mailbox().admit_upload(bytes.len());
                 self.put(to, rows, bytes, budget);
             }
-            Delivery::Later(from) => self.send(Body::Receive { to, rows: Some(rows), from }),
+            Delivery::Later(from) => {
+                // What a file gives lies in the memory of the host; what a device gives is its own affair.
+                let budget = match &from {
+                    Incoming::Blocking(_) => self.mailbox().admit_upload(have as usize),
+                    Incoming::Future(_) => 0,
+                };
+                self.send(Body::Receive { to, rows: Some(rows), from, budget });
+            }
         }
     }
 
     fn put(&self, to: BufferRange, rows: Rows, bytes: Bytes, budget: usize) {
         if !bytes.is_empty() {
-            self.send(Body::Write { to, rows, bytes, budget });
+            self.send(Body::Write { to, rows, bytes, budget, placed: false });
         }
     }
 

@@ -94,7 +94,7 @@ impl Client {
             Ok(_) if size == 0 => {}
             Ok(part) => {
                 let from = Incoming::Future(Box::pin(self.request_one(Ok(part))));
-                dst_server.send(Body::Receive { to, rows: Some(Rows::contiguous(size)), from });
+                dst_server.send(Body::Receive { to, rows: Some(Rows::contiguous(size)), from, budget: 0 });
             }
         }
         Handle::of(allocation, size)

@@ -296,6 +296,14 @@ pub(crate) struct Shown {
     mailbox: Mailbox,
 }
 
+impl Shown {
+    /// Copies bytes in, from any thread.
+    pub(crate) fn fill(&self, bytes: &[u8]) {
+        assert_eq!(self.at.size, bytes.len() as u64, "the range has the size of the bytes");
+        self.memory.write(self.at.offset, bytes);
+    }
+}
+
 impl Pinned for Shown {
     fn as_slice(&self) -> &[u8] {
         self.memory.slice(self.at.offset, self.at.size)

@@ -18,12 +18,12 @@ use ash::vk::Handle as _;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vkactor_actors::bytes::Pinned;
+use vkactor_actors::bytes::{Bytes, Pinned};
 use vkactor_actors::engine::command::{
     Command, Commands, GraphId, PageId, PipelineId, Span, TimelineValue, TimestampSlot,
 };
 use vkactor_actors::mailbox::Mailbox;
-use vkactor_actors::message::Event;
+use vkactor_actors::message::{Event, Incoming};
 use vkactor_actors::port::{Device, DeviceError, Limits, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
 
@@ -297,6 +297,14 @@ impl Device for VulkanDevice {
 
     fn write_page(&mut self, to: Span, bytes: &[u8]) {
         self.recorder.pages.write(to, bytes);
+    }
+
+    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming {
+        let place = self.recorder.pages.show(to, self.mailbox().clone());
+        Incoming::Blocking(Box::new(move || {
+            place.fill(bytes.try_materialize()?);
+            Ok(Bytes::from_pinned(Arc::new(place)))
+        }))
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {

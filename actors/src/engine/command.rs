@@ -254,6 +254,15 @@ pub enum Action {
         /// Its commands, in order.
         noted: Vec<Noted>,
     },
+    /// Copy bytes into pinned memory on a thread of their own, and post them as an arrival.
+    Fill {
+        /// Names the arrival.
+        token: u64,
+        /// Where to.
+        to: Span,
+        /// The bytes. Not lazy.
+        bytes: Bytes,
+    },
     /// Wait for bytes that come from outside, and post them.
     Fetch {
         /// Names the arrival.

@@ -6,12 +6,12 @@ mod program;
 mod store;
 mod worker;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
-use crate::message::Event;
+use crate::message::{Event, Incoming};
 use crate::port::{Device, DeviceError, Limits, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
@@ -183,6 +183,12 @@ impl Device for HostDevice {
 
     fn write_page(&mut self, to: Span, bytes: &[u8]) {
         self.pages.page(to.page).write(to, bytes);
+    }
+
+    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming {
+        self.write_page(to, &bytes);
+        let pinned = self.pinned(to);
+        Incoming::Blocking(Box::new(|| Ok(Bytes::from_pinned(pinned))))
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {

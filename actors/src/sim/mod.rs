@@ -12,13 +12,13 @@ mod order;
 mod scheduler;
 mod state;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::host::{HostCompiler, PinnedCopy, Program, device_properties, target_properties};
 use crate::id::DeviceId;
 use crate::mailbox::Mailbox;
-use crate::message::Event;
+use crate::message::{Event, Incoming};
 use crate::port::{Device, DeviceError, Limits, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
@@ -244,6 +244,12 @@ impl Device for SimDevice {
 
     fn write_page(&mut self, to: Span, bytes: &[u8]) {
         self.state().write_page(to, bytes);
+    }
+
+    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming {
+        self.write_page(to, &bytes);
+        let pinned = self.pinned(to);
+        Incoming::Blocking(Box::new(|| Ok(Bytes::from_pinned(pinned))))
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
