@@ -8,7 +8,7 @@ use crate::engine::memory::{
 use crate::error::{LaunchError, ProfileError, ServerError};
 use crate::id::{BufferId, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
-use crate::port::Reflection;
+use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
 use crate::properties::GraphKind;
 use crate::reply::Reply;
@@ -142,6 +142,13 @@ pub enum Body {
         /// The hold.
         lease: LeaseId,
     },
+    /// Lend pinned memory, for the caller to fill.
+    Lend {
+        /// Bytes of each piece, not zero.
+        sizes: Vec<u64>,
+        /// What fills each, in order.
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
+    },
     /// Change where the stream's reservations go.
     Mode(MemoryAllocationMode),
     /// A profiling call.
@@ -201,13 +208,6 @@ pub enum Body {
         range: BufferRange,
         /// By what.
         error: Box<ServerError>,
-    },
-    /// Copy bytes into pinned memory.
-    Stage {
-        /// The bytes.
-        bytes: Vec<Bytes>,
-        /// The same bytes, pinned.
-        reply: Reply<Result<Vec<Bytes>, ServerError>>,
     },
     /// Finish what was sent, then stop.
     Stop,

@@ -3,10 +3,12 @@
 use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::{CompilationError, LaunchError};
+use crate::id::ActorId;
 use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;
-use crate::message::Incoming;
+use crate::message::Event;
 use crate::properties::{DeviceProperties, TargetProperties};
+use std::fmt;
 use std::sync::Arc;
 
 pub use crate::engine::command::Span;
@@ -64,6 +66,64 @@ pub struct Compiled<P> {
     pub pipeline: P,
     /// What it takes.
     pub reflection: Reflection,
+}
+
+/// A range of a host page, lent to be filled. Dropped instead, it goes back.
+pub struct Fill(Write);
+
+type Write = Box<dyn FnOnce(&[u8]) -> Bytes + Send>;
+
+impl Fill {
+    /// A range that `write` writes whole.
+    pub fn new(write: impl FnOnce(&[u8]) -> Bytes + Send + 'static) -> Self {
+        Self(Box::new(write))
+    }
+
+    /// Writes the range, and gives its bytes as they lie there, pinned.
+    ///
+    /// # Panics
+    /// When there are not as many bytes as the range has.
+    pub fn write(self, bytes: &[u8]) -> Bytes {
+        self.0(bytes)
+    }
+}
+
+impl fmt::Debug for Fill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fill")
+    }
+}
+
+/// A range of a host page in other hands than the engine's. Dropping it gives the range back: it posts
+/// [`Event::PinnedDropped`].
+#[derive(Debug)]
+pub struct Loan {
+    at: Span,
+    mailbox: Mailbox,
+}
+
+impl Loan {
+    /// A range of the actor behind `mailbox`.
+    pub fn new(at: Span, mailbox: Mailbox) -> Self {
+        Self { at, mailbox }
+    }
+
+    /// The range.
+    pub fn span(&self) -> Span {
+        self.at
+    }
+
+    /// The range, if it is one of `actor`.
+    pub fn place(&self, actor: ActorId) -> Option<Span> {
+        (self.mailbox.actor() == actor).then_some(self.at)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // An actor that is gone has no use for the range.
+        let _taken = self.mailbox.post(Event::PinnedDropped(self.at));
+    }
 }
 
 /// Turns kernels into programs, on threads of a pool.
@@ -138,11 +198,11 @@ pub trait Device: Send + 'static {
     fn free_page(&mut self, page: PageId);
     /// Writes to an [`PageKind::Upload`] page: visible to every command submitted after.
     fn write_page(&mut self, to: Span, bytes: &[u8]);
-    /// The copy of `bytes`, which are not lazy, to an [`PageKind::Upload`] page, as work for any thread. It gives the
-    /// same bytes as [`Device::pinned`] shows them.
-    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming;
-    /// Shows a range of a host page. Dropping the value posts [`Event::PinnedDropped`](crate::message::Event) with
-    /// the range to the mailbox given to [`Device::start`].
+    /// Lends a range of an [`PageKind::Upload`] page, to be written by any thread. What is written is visible to
+    /// every command submitted after.
+    fn lend(&mut self, at: Span) -> Fill;
+    /// Shows a range of a host page. Dropping the value ends a [`Loan`] of it to the mailbox given to
+    /// [`Device::start`].
     fn pinned(&self, at: Span) -> Arc<dyn Pinned>;
 
     /// Makes a compiled kernel known.

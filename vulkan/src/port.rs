@@ -23,8 +23,8 @@ use vkactor_actors::engine::command::{
     Command, Commands, GraphId, PageId, PipelineId, Span, TimelineValue, TimestampSlot,
 };
 use vkactor_actors::mailbox::Mailbox;
-use vkactor_actors::message::{Event, Incoming};
-use vkactor_actors::port::{Device, DeviceError, Limits, PageKind};
+use vkactor_actors::message::Event;
+use vkactor_actors::port::{Device, DeviceError, Fill, Limits, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
 
 /// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
@@ -299,12 +299,12 @@ impl Device for VulkanDevice {
         self.recorder.pages.write(to, bytes);
     }
 
-    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming {
-        let place = self.recorder.pages.show(to, self.mailbox().clone());
-        Incoming::Blocking(Box::new(move || {
-            place.fill(bytes.try_materialize()?);
-            Ok(Bytes::from_pinned(Arc::new(place)))
-        }))
+    fn lend(&mut self, at: Span) -> Fill {
+        let place = self.recorder.pages.show(at, self.mailbox().clone());
+        Fill::new(move |bytes| {
+            place.fill(bytes);
+            Bytes::from_pinned(Arc::new(place))
+        })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {

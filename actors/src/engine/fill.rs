@@ -8,11 +8,10 @@ use crate::engine::Engine;
 use crate::engine::command::{Action, Outbox};
 use crate::engine::hold::Reason;
 use crate::engine::memory::Shortage;
-use crate::engine::transfer::Upload;
+use crate::engine::transfer::{Expected, Upload};
 use crate::id::StreamId;
 use crate::message::{BufferRange, LeaseId};
 use crate::port::PageKind;
-use crate::tensor::Rows;
 
 /// Copies that go on at once.
 const FILLS_MAX: usize = 8;
@@ -43,7 +42,7 @@ impl Engine {
             if self.fills.len() >= FILLS_MAX {
                 return self.hold(again(to, rows, bytes), Reason::Fills(FILLS_MAX));
             }
-            let (piece, rest) = cut(rows, piece_bytes);
+            let (piece, rest) = rows.split(piece_bytes);
             let place = match self.memory.reserve_host(PageKind::Upload, piece.dense_bytes()) {
                 Ok(place) => place,
                 Err(Shortage::Failed(_)) if !self.fills.is_empty() => {
@@ -54,51 +53,14 @@ impl Engine {
             waited = false;
             let is_last = rest.is_none();
             let range = BufferRange { size: piece.extent(), ..to };
-            let token = self.expect(lease, stream, range, Some(piece), if is_last { budget } else { 0 });
+            let budget = if is_last { budget } else { 0 };
+            let token = self.expect(lease, stream, Expected { to: range, rows: Some(piece), budget });
             self.fills.insert(token);
             let first = bytes.split_to(piece.dense_bytes() as usize);
             out.actions.push(Action::Fill { token, to: place, bytes: Bytes::from(first) });
             let Some((offset, left)) = rest else { return };
             to = BufferRange { offset: to.offset + offset, size: to.size - offset, ..to };
             rows = left;
-        }
-    }
-}
-
-/// The first rows, of about `bytes` together and at least one; then where the others start, and those. Rows without
-/// padding between them are cut anywhere.
-fn cut(rows: Rows, bytes: u64) -> (Rows, Option<(u64, Rows)>) {
-    if rows.count == 1 || rows.pitch == rows.bytes {
-        let (all, first) = (rows.dense_bytes(), bytes.min(rows.dense_bytes()));
-        return (Rows::contiguous(first), (first < all).then(|| (first, Rows::contiguous(all - first))));
-    }
-    let count = (bytes / rows.bytes).clamp(1, rows.count);
-    let rest = (count < rows.count).then(|| (count * rows.pitch, Rows { count: rows.count - count, ..rows }));
-    (Rows { count, ..rows }, rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn pieces_are_the_rows(count in 1u64..20, row in 1u64..50, padding in 0u64..9, bytes in 1u64..200) {
-            let rows = Rows { count, bytes: row, pitch: row + padding };
-            let place = |rows: Rows, at: u64| {
-                (0..rows.count).flat_map(move |r| (0..rows.bytes).map(move |b| at + r * rows.pitch + b))
-            };
-            let (mut found, mut at, mut left) = (Vec::new(), 0, Some(rows));
-            while let Some(rest) = left {
-                let (piece, behind) = cut(rest, bytes);
-                prop_assert!(piece.dense_bytes() > 0);
-                prop_assert!(piece.dense_bytes() <= bytes || piece.count == 1);
-                found.extend(place(piece, at));
-                at += behind.map_or(0, |(offset, _)| offset);
-                left = behind.map(|(_, rows)| rows);
-            }
-            prop_assert_eq!(found, place(rows, 0).collect::<Vec<_>>());
         }
     }
 }

@@ -158,10 +158,10 @@ pub(crate) fn keeps_stream_order(body: &Body) -> bool {
         Body::Cleanup { .. }
             | Body::LeaseAsk { .. }
             | Body::LeaseEnd { .. }
+            | Body::Lend { .. }
             | Body::Record { .. }
             | Body::Release { .. }
             | Body::Report { .. }
-            | Body::Stage { .. }
             | Body::Stop
             | Body::Usage { .. }
             | Body::Graph(GraphCall::Drop { .. })
@@ -187,11 +187,11 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Install { .. }
         | Body::LeaseAsk { .. }
         | Body::LeaseEnd { .. }
+        | Body::Lend { .. }
         | Body::Mode(_)
         | Body::Profile(_)
         | Body::Record { .. }
         | Body::Report { .. }
-        | Body::Stage { .. }
         | Body::Stop
         | Body::Trace(_)
         | Body::Usage { .. } => false,

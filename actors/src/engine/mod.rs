@@ -344,12 +344,15 @@ impl Engine {
                 self.clear_for_lease(out);
             }
             Body::LeaseEnd { lease } => self.end_lease(lease, out),
+            Body::Lend { sizes, reply } => self.lend(lease, stream, sizes, reply, waited, out),
             Body::Mode(mode) => self.memory.set_mode(stream, mode),
             Body::Profile(ProfileCall::Abandon { window }) => self.abandon_window(window),
             Body::Profile(ProfileCall::End { window, reply, ticks }) => self.end_window(window, reply, ticks, out),
             Body::Profile(ProfileCall::Start { reply }) => self.start_window(stream, reply),
             Body::Read { parts, reply } => self.read(lease, stream, parts, reply, waited, out),
-            Body::Receive { to, rows, from, budget } => self.receive(lease, stream, to, rows, from, budget, out),
+            Body::Receive { to, rows, from, budget } => {
+                self.receive(lease, stream, transfer::Expected { to, rows, budget }, from, out);
+            }
             Body::Record { label } => {
                 out.actions.push(Action::Record { label, report: self.memory.report(stream) });
             }
@@ -358,7 +361,6 @@ impl Engine {
             Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
-            Body::Stage { bytes, reply } => self.stage(lease, stream, bytes, reply, waited, out),
             Body::Stop => {
                 self.stopping = true;
                 self.hungry.clear();

@@ -13,7 +13,7 @@ use crate::engine::timeline::Waiter;
 use crate::error::{IoError, ServerError};
 use crate::id::StreamId;
 use crate::message::{Body, BufferRange, Envelope, Incoming, LeaseId};
-use crate::port::PageKind;
+use crate::port::{Fill, PageKind};
 use crate::reply::Reply;
 use crate::tensor::Rows;
 
@@ -25,6 +25,14 @@ pub(super) struct Upload {
     pub(super) bytes: Bytes,
     pub(super) budget: usize,
     pub(super) placed: bool,
+}
+
+/// Bytes that will come.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) to: BufferRange,
+    pub(super) rows: Option<Rows>,
+    pub(super) budget: usize,
 }
 
 impl Upload {
@@ -132,16 +140,14 @@ impl Engine {
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        to: BufferRange,
-        rows: Option<Rows>,
+        expected: Expected,
         from: Incoming,
-        budget: usize,
         out: &mut Outbox,
     ) {
-        if self.refuse_in_window(stream, &to) {
-            return finish_upload(budget, out);
+        if self.refuse_in_window(stream, &expected.to) {
+            return finish_upload(expected.budget, out);
         }
-        let token = self.expect(lease, stream, to, rows, budget);
+        let token = self.expect(lease, stream, expected);
         out.actions.push(Action::Fetch { token, from });
     }
 
@@ -150,9 +156,7 @@ impl Engine {
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        to: BufferRange,
-        rows: Option<Rows>,
-        budget: usize,
+        Expected { to, rows, budget }: Expected,
     ) -> u64 {
         self.next_token += 1;
         let token = self.next_token;
@@ -250,37 +254,31 @@ impl Engine {
         Ok(places)
     }
 
-    /// Copies host bytes into pinned memory, on the host.
-    pub(super) fn stage(
+    /// Lends pinned memory to a caller.
+    pub(super) fn lend(
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        bytes: Vec<Bytes>,
-        reply: ReadReply,
+        sizes: Vec<u64>,
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
         waited: bool,
         out: &mut Outbox,
     ) {
-        let mut places = Vec::with_capacity(bytes.len());
-        for one in &bytes {
-            if one.is_empty() {
-                places.push(None);
-                continue;
-            }
-            match self.memory.reserve_host(PageKind::Upload, one.len() as u64) {
-                Ok(span) => places.push(Some(span)),
+        if let Err(error) = self.alive() {
+            return reply.send(Err(error));
+        }
+        let mut places = Vec::with_capacity(sizes.len());
+        for size in &sizes {
+            match self.memory.reserve_host(PageKind::Upload, *size) {
+                Ok(span) => places.push(span),
                 Err(shortage) => {
-                    places.into_iter().flatten().for_each(|span| self.memory.release_host(span));
-                    let body = Body::Stage { bytes, reply };
+                    places.into_iter().for_each(|span| self.memory.release_host(span));
+                    let body = Body::Lend { sizes, reply };
                     return self.short(Envelope { lease, stream, body }, shortage, waited, out);
                 }
             }
         }
-        for (place, bytes) in places.iter().zip(bytes) {
-            if let Some(to) = *place {
-                out.actions.push(Action::Stage { to, bytes });
-            }
-        }
-        out.actions.push(Action::Deliver { parts: places, reply });
+        out.actions.push(Action::Lend { places, reply });
     }
 
     /// Whether the stream takes a call that waits for the device.

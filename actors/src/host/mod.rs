@@ -11,8 +11,7 @@ use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValu
 use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
-use crate::message::{Event, Incoming};
-use crate::port::{Device, DeviceError, Limits, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
@@ -185,15 +184,18 @@ impl Device for HostDevice {
         self.pages.page(to.page).write(to, bytes);
     }
 
-    fn fill(&mut self, to: Span, bytes: Bytes) -> Incoming {
-        self.write_page(to, &bytes);
-        let pinned = self.pinned(to);
-        Incoming::Blocking(Box::new(|| Ok(Bytes::from_pinned(pinned))))
+    fn lend(&mut self, at: Span) -> Fill {
+        let page = self.pages.page(at.page).clone();
+        let loan = Loan::new(at, self.progress().mailbox().clone());
+        Fill::new(move |bytes| {
+            page.write(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan)))
+        })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let bytes = self.pages.page(at.page).read(at);
-        Arc::new(PinnedCopy::new(bytes, at, self.progress().mailbox().clone()))
+        Arc::new(PinnedCopy::new(bytes, Loan::new(at, self.progress().mailbox().clone())))
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -247,13 +249,12 @@ impl Device for HostDevice {
 /// Bytes of a host page, copied out: a borrow of the page itself would have to hold its lock.
 pub(crate) struct PinnedCopy {
     bytes: Vec<u8>,
-    at: Span,
-    mailbox: Mailbox,
+    loan: Loan,
 }
 
 impl PinnedCopy {
-    pub(crate) fn new(bytes: Vec<u8>, at: Span, mailbox: Mailbox) -> Self {
-        Self { bytes, at, mailbox }
+    pub(crate) fn new(bytes: Vec<u8>, loan: Loan) -> Self {
+        Self { bytes, loan }
     }
 }
 
@@ -264,13 +265,7 @@ impl Pinned for PinnedCopy {
 
     /// The page keeps these bytes until the drop is told, so a device copy from there is as good.
     fn place(&self, actor: ActorId) -> Option<Span> {
-        (self.mailbox.actor() == actor).then_some(self.at)
-    }
-}
-
-impl Drop for PinnedCopy {
-    fn drop(&mut self) {
-        self.mailbox.post(Event::PinnedDropped(self.at));
+        self.loan.place(actor)
     }
 }
 
