@@ -40,6 +40,8 @@ pub enum DeviceError {
 pub struct Limits {
     /// The most bytes that one binding may cover.
     pub binding_bytes: u64,
+    /// The most bytes of a binding whose length the kernel asks for.
+    pub length_bytes: u64,
     /// Whether a binding of no bytes can be made.
     pub empty_bindings: bool,
     /// Whether bindings of one launch may overlap where one of them is written.
@@ -55,6 +57,8 @@ pub struct Reflection {
     /// What the kernel does to each buffer, in the order of the arguments; `None` takes any number of buffers and
     /// may do anything to them.
     pub buffers: Option<Vec<BufferAccess>>,
+    /// The arguments whose length the kernel asks for.
+    pub measured: Vec<usize>,
     /// Bytes of the parameter block, without addresses; `None` takes any number.
     pub info_bytes: Option<u32>,
 }

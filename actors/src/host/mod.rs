@@ -143,6 +143,7 @@ impl Device for HostDevice {
     fn limits(&self) -> Limits {
         Limits {
             binding_bytes: max_page_bytes(self.memory_bytes),
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,

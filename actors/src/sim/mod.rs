@@ -58,6 +58,7 @@ impl Default for SimOptions {
         properties.timing_method = TimingMethod::Device;
         let limits = Limits {
             binding_bytes: properties.memory.max_page_size,
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,
