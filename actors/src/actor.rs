@@ -255,20 +255,14 @@ impl<D: Device> DeviceActor<D> {
                 }
             }
             Action::Record { label, report } => self.record(&label, &report),
-            Action::Seal { sealed, tape, reply } => match self.device.seal(sealed.graph, &tape) {
-                Ok(()) => match reply {
-                    SealReply::Rebound(reply) => reply.send(Ok(())),
-                    SealReply::Stopped(reply) => reply.send(Ok(sealed)),
-                },
-                Err(error) => {
-                    self.engine.seal_refused(sealed.graph, &mut self.outbox);
-                    let told = server_error(&error);
-                    match reply {
-                        SealReply::Rebound(reply) => reply.send(Err(told)),
-                        SealReply::Stopped(reply) => reply.send(Err(told)),
-                    }
+            Action::Seal { recording, like, sealed, tape, reply } => {
+                let kept = self.device.seal(recording, &tape, like).map_err(|error| server_error(&error));
+                self.engine.seal_answered(sealed.graph, kept.is_ok(), &mut self.outbox);
+                match reply {
+                    SealReply::Rebound(reply) => reply.send(kept),
+                    SealReply::Stopped(reply) => reply.send(kept.map(|()| sealed)),
                 }
-            },
+            }
             Action::Stage { to, bytes } => match bytes.try_materialize() {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),

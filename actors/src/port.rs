@@ -239,10 +239,11 @@ pub trait Device: Send + 'static {
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64>;
 
     /// Keeps a recording that [`Command::Replay`](crate::engine::command::Command) runs. It starts with no barrier.
+    /// Much of it may be as in the recording `like`, which stays as it is.
     ///
     /// # Errors
-    /// [`DeviceError`]; the graph is then unknown.
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError>;
+    /// [`DeviceError`]; the recording is then unknown.
+    fn seal(&mut self, graph: GraphId, tape: &Commands, like: Option<GraphId>) -> Result<(), DeviceError>;
     /// Forgets a recording that no pending submission names.
     fn drop_graph(&mut self, graph: GraphId);
 

@@ -28,6 +28,7 @@ mod error;
 mod exit;
 mod extensions;
 mod features;
+mod graph;
 mod info;
 mod instance;
 mod inventory;

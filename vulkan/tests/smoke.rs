@@ -418,7 +418,7 @@ fn graphs(options: &VulkanOptions) {
             count: 1,
             bytes: 4,
         }));
-        bench.device.seal(GraphId(7), &tape).unwrap();
+        bench.device.seal(GraphId(7), &tape, None).unwrap();
         bench.upload(at(DATA, 0, 4), &words(&[0]));
         bench.upload(at(DATA, 64, 4), &words(&[0]));
         bench.upload(at(DATA, 128, 12), &words(&[2, 1, 1]));

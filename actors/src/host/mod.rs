@@ -232,7 +232,7 @@ impl Device for HostDevice {
         self.progress().time_ns(slot)
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.alive()?;
         self.post(Job::Seal(graph, tape.clone()));
         Ok(())

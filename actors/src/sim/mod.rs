@@ -293,7 +293,7 @@ impl Device for SimDevice {
         self.state().timestamp_ns(slot)
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.state().seal(graph, tape)
     }
 
