@@ -221,16 +221,17 @@ fn rates(client: &Client) -> Vec<Rate> {
         ("device to host".to_owned(), "B/s", DeviceToHost, ElemType::F32),
         ("launches".to_owned(), "/s", Launch, ElemType::F32),
     ];
-    let arithmetic = [ElemType::F32, ElemType::F16, ElemType::I32];
+    let numbers = client.features().types.iter().filter(|elem| **elem != ElemType::Bool);
+    keys.extend(numbers.map(|&elem| (format!("arithmetic {elem:?}"), "op/s", Compute, elem)));
+    // Shapes that differ in their sums only have one rate.
+    let mut shapes: Vec<_> = client.features().matrix.iter().map(|s| (s.m, s.n, s.k, s.a)).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
     keys.extend(
-        arithmetic
+        shapes
             .into_iter()
-            .filter(|elem| client.features().types.contains(elem))
-            .map(|elem| (format!("arithmetic {elem:?}"), "op/s", Compute, elem)),
+            .map(|(m, n, k, elem)| (format!("matrix {m} × {n} × {k} {elem:?}"), "op/s", Matrix { m, n, k }, elem)),
     );
-    keys.extend(client.features().matrix.iter().map(|&MatrixShape { m, n, k, a, .. }| {
-        (format!("matrix {m} × {n} × {k} {a:?}"), "op/s", Matrix { m, n, k }, a)
-    }));
     let measured = keys.into_iter().map(|(name, unit, mode, dtype)| {
         let value = client.throughput(ThroughputKey { mode, dtype });
         Rate { name, unit, per_second: value.map(|v| v.per_second()).map_err(|error| error.to_string()) }
