@@ -235,6 +235,7 @@ impl<D: Device> DeviceActor<D> {
             Action::Deliver { parts, reply } => self.deliver(parts, reply),
             Action::DropGraph(graph) => self.device.drop_graph(graph),
             Action::Fetch { token, from } => fetch(self.inbox.mailbox().clone(), token, from),
+            Action::EndCapture => self.inbox.mailbox().windows().end_capture(),
             Action::FinishLaunches(count) => self.inbox.finish_launches(count),
             Action::FinishUpload(bytes) => self.inbox.finish_upload(bytes),
             Action::FreePage(page) => {

@@ -48,10 +48,16 @@ impl Timestamps {
             self.pools.push(created);
         }
         let (raw, pool) = (self.shared.raw(), self.pools[pool as usize]);
-        // SAFETY: V2: the buffer is being recorded by the caller. A reset is ordered with the commands on the same
-        // query before and behind it (Vulkan 1.3, 17.3), so no barrier is needed.
+        // SAFETY: V2: the buffer is being recorded by the caller. V6: the host resets where the feature is on. The
+        // engine gives a slot out again when the submissions that name it are done, so nothing pending uses it. A
+        // reset in the buffer is ordered with the commands on the same query before and behind it (Vulkan 1.3,
+        // 17.3), so no barrier is needed.
         unsafe {
-            raw.cmd_reset_query_pool(buffer, pool, query, 1);
+            if self.shared.plan.features.host_query_reset {
+                raw.reset_query_pool(pool, query, 1);
+            } else {
+                raw.cmd_reset_query_pool(buffer, pool, query, 1);
+            }
             raw.cmd_write_timestamp(buffer, vk::PipelineStageFlags::BOTTOM_OF_PIPE, pool, query);
         }
         Ok(())

@@ -4,3 +4,4 @@ mod failures;
 mod observe;
 mod orders;
 mod rig;
+mod windows;
