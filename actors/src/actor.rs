@@ -128,6 +128,11 @@ impl<D: Device> DeviceActor<D> {
     fn publish(&mut self, messages: usize) {
         let (levels, launches) = (self.engine.levels(), self.inbox.mailbox().in_flight());
         if let Some(trace) = &mut self.trace {
+            if trace.wants_moment(Instant::now())
+                && let Some(moment) = self.device.moment()
+            {
+                trace.calibrate(moment);
+            }
             trace.level(levels.clone(), launches);
         }
         self.options.meter.publish(self.engine.tally(), &Snapshot { levels, messages, launches });
@@ -337,7 +342,7 @@ impl<D: Device> DeviceActor<D> {
             return Err(ServerError::Busy { reason: "a trace of the device is going on".to_owned() });
         }
         let Some(zero_ns) = self.device.timestamp_ns(at) else { return Err(ProfileError::Unsupported.into()) };
-        self.trace = Some(Trace::begin(sink, zero_ns));
+        self.trace = Some(Trace::begin(sink, zero_ns, self.device.moment()));
         self.engine.set_tracing(true);
         Ok(())
     }

@@ -24,7 +24,7 @@ use vkactor_actors::engine::command::{
 };
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::Event;
-use vkactor_actors::port::{Device, DeviceError, Limits, PageKind};
+use vkactor_actors::port::{Device, DeviceError, Limits, Moment, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
 
 /// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
@@ -335,6 +335,10 @@ impl Device for VulkanDevice {
 
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64> {
         self.recorder.timestamps.nanoseconds(slot)
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        self.recorder.timestamps.moment()
     }
 
     fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {

@@ -3,11 +3,14 @@
 use crate::device::DeviceShared;
 use ash::vk;
 use std::sync::Arc;
+use std::time::Instant;
 use vkactor_actors::engine::command::TimestampSlot;
-use vkactor_actors::port::DeviceError;
+use vkactor_actors::port::{DeviceError, Moment};
 
 /// Slots of one query pool.
 const POOL_SLOTS: u32 = 256;
+/// Readings of the device's clock for one moment: a thread is seldom interrupted in all of them.
+const READINGS: usize = 5;
 
 /// The places that timestamps are written to, in as many pools as the slots need, and the clock behind them.
 #[derive(Debug)]
@@ -75,6 +78,20 @@ impl Timestamps {
         result.is_ok().then(|| self.clock.nanoseconds(ticks[0]))
     }
 
+    /// One moment on the device's clock and on the host's: the narrowest of a few pairs of host readings around one of
+    /// the device.
+    pub(crate) fn moment(&mut self) -> Option<Moment> {
+        let calibration = self.shared.calibration.as_ref().filter(|_| self.clock.bits > 0)?;
+        let readings = (0..READINGS).filter_map(|_| {
+            let before = Instant::now();
+            let ticks = calibration.ticks()?;
+            Some((before.elapsed(), before, ticks))
+        });
+        let (between, before, ticks) = readings.min_by_key(|(between, ..)| *between)?;
+        let (device_ns, error) = (self.clock.nanoseconds(ticks), between / 2);
+        Some(Moment { device_ns, host: before + error, error })
+    }
+
     fn pool(&self) -> Result<vk::QueryPool, DeviceError> {
         let create = vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(POOL_SLOTS);
         // SAFETY: V1, V5.
@@ -129,6 +146,27 @@ mod tests {
         assert_eq!(unwrapped(123, u64::MAX, 64), u64::MAX);
         // Bits above the valid ones are noise.
         assert_eq!(unwrapped(0, 5 | 1 << 40, bits), 5);
+    }
+
+    #[test]
+    fn readings_are_told_apart_across_any_number_of_overflows() {
+        for bits in [8, 16, 36, 48, 63] {
+            let range = 1u128 << bits;
+            // A counter that never overflows, and what the device shows of it: steps of up to half a round, forward
+            // and now and then back.
+            let (mut truth, mut last, mut random) = (range, 1u64 << bits, 0x9E37_79B9_7F4A_7C15_u64);
+            for step in 0..200 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let by = u128::from(random >> 16) % (range / 2 - 1);
+                let next = if step % 5 == 4 { truth - by / 2 } else { truth + by };
+                if next > u128::from(u64::MAX) {
+                    break;
+                }
+                truth = next;
+                last = unwrapped(last, (truth % range) as u64, bits);
+                assert_eq!(u128::from(last), truth, "{bits} bits, step {step}");
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::{Device, DeviceError, Limits, PageKind, Span};
+use crate::port::{Device, DeviceError, Limits, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
@@ -221,6 +221,10 @@ impl Device for HostDevice {
 
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64> {
         self.progress().time_ns(slot)
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        Some(self.progress().moment())
     }
 
     fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
