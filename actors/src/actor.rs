@@ -126,6 +126,9 @@ impl<D: Device> DeviceActor<D> {
 
     /// Publishes what the turn has done, and the levels that it leaves.
     fn publish(&mut self, messages: usize) {
+        if self.trace.is_none() && !self.options.meter.is_heard() {
+            return;
+        }
         let (levels, launches) = (self.engine.levels(), self.inbox.mailbox().in_flight());
         if let Some(trace) = &mut self.trace {
             if trace.wants_moment(Instant::now())
@@ -135,7 +138,9 @@ impl<D: Device> DeviceActor<D> {
             }
             trace.level(levels.clone(), launches);
         }
-        self.options.meter.publish(self.engine.tally(), &Snapshot { levels, messages, launches });
+        if self.options.meter.is_heard() {
+            self.options.meter.publish(self.engine.tally(), Snapshot { levels, messages, launches });
+        }
     }
 
     /// Whether no more events are waiting. While a batch is open, the next is given a moment to come.
