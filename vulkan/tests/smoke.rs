@@ -411,7 +411,7 @@ fn the_clock_that_the_host_reads_is_that_of_timestamps() {
         assert!(before.device_ns <= time && time <= after.device_ns, "{before:?}, {time}, {after:?}");
         let (device, host) = (after.device_ns - before.device_ns, after.host - before.host);
         // Clocks drift by less than a part in a thousand, and a tick of the device may be as long as a microsecond.
-        let apart = before.error + after.error + host / 1000 + std::time::Duration::from_micros(2);
+        let apart = before.error + after.error + host / 1000 + Duration::from_micros(2);
         assert!(u128::from(device).abs_diff(host.as_nanos()) <= apart.as_nanos(), "{before:?}, {after:?}");
     });
 }
