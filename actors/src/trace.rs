@@ -2,7 +2,7 @@
 //!
 //! Each stream is a track, each command of it a slice between two timestamps of the device. Levels (submissions and
 //! launches in flight, answers and messages that wait, memory) are counters, which the host's clock places on the
-//! device's: both clocks are read at once when the trace begins, and every [`RECALIBRATION`] from then on, since they
+//! device's: both clocks are read at once when the trace begins, and every tenth of a second from then on, since they
 //! drift apart. How far the two readings may be apart is written at the end of the file, as `host_clock_error_ns`.
 //!
 //! Where the host cannot read the device's clock, the moment when the actor sees the first timestamp stands for the
