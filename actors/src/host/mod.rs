@@ -6,13 +6,12 @@ mod program;
 mod store;
 mod worker;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
-use crate::message::Event;
-use crate::port::{Device, DeviceError, Limits, Moment, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
@@ -144,6 +143,7 @@ impl Device for HostDevice {
     fn limits(&self) -> Limits {
         Limits {
             binding_bytes: max_page_bytes(self.memory_bytes),
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,
@@ -185,9 +185,18 @@ impl Device for HostDevice {
         self.pages.page(to.page).write(to, bytes);
     }
 
+    fn lend(&mut self, at: Span) -> Fill {
+        let page = self.pages.page(at.page).clone();
+        let loan = Loan::new(at, self.progress().mailbox().clone());
+        Fill::new(move |bytes| {
+            page.write(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan)))
+        })
+    }
+
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let bytes = self.pages.page(at.page).read(at);
-        Arc::new(PinnedCopy::new(bytes, at, self.progress().mailbox().clone()))
+        Arc::new(PinnedCopy::new(bytes, Loan::new(at, self.progress().mailbox().clone())))
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -245,13 +254,12 @@ impl Device for HostDevice {
 /// Bytes of a host page, copied out: a borrow of the page itself would have to hold its lock.
 pub(crate) struct PinnedCopy {
     bytes: Vec<u8>,
-    at: Span,
-    mailbox: Mailbox,
+    loan: Loan,
 }
 
 impl PinnedCopy {
-    pub(crate) fn new(bytes: Vec<u8>, at: Span, mailbox: Mailbox) -> Self {
-        Self { bytes, at, mailbox }
+    pub(crate) fn new(bytes: Vec<u8>, loan: Loan) -> Self {
+        Self { bytes, loan }
     }
 }
 
@@ -262,13 +270,7 @@ impl Pinned for PinnedCopy {
 
     /// The page keeps these bytes until the drop is told, so a device copy from there is as good.
     fn place(&self, actor: ActorId) -> Option<Span> {
-        (self.mailbox.actor() == actor).then_some(self.at)
-    }
-}
-
-impl Drop for PinnedCopy {
-    fn drop(&mut self) {
-        self.mailbox.post(Event::PinnedDropped(self.at));
+        self.loan.place(actor)
     }
 }
 

@@ -4,4 +4,5 @@ mod failures;
 mod observe;
 mod orders;
 mod rig;
+mod uploads;
 mod windows;
