@@ -58,7 +58,7 @@ pub(crate) struct DeviceActor<D: Device> {
     options: ShellOptions,
     outbox: Outbox,
     actions: VecDeque<Action>,
-    /// The queue's other half: it goes back to the mailbox when the next events are taken.
+    /// The queue's other half, for turns that begin with events left of the last.
     taken: Vec<Event>,
     /// Taken and not handled yet.
     events: VecDeque<Event>,
@@ -109,8 +109,7 @@ impl<D: Device> DeviceActor<D> {
     /// One turn: takes what is there, up to a bound, lets the engine decide, and looks at the device. True where
     /// nothing more is waiting.
     pub(crate) fn turn(&mut self) -> bool {
-        self.inbox.take(&mut self.taken);
-        self.events.extend(self.taken.drain(..));
+        self.take_events();
         let messages = self.events.len();
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.events.pop_front() else { break };
@@ -122,6 +121,19 @@ impl<D: Device> DeviceActor<D> {
         self.carry_out();
         self.publish(messages);
         idle
+    }
+
+    /// Takes all that is waiting. Mostly nothing is left of the last turn: then the queue becomes the mailbox's, and no
+    /// message is moved.
+    fn take_events(&mut self) {
+        if self.events.is_empty() {
+            let mut taken = Vec::from(std::mem::take(&mut self.events));
+            self.inbox.take(&mut taken);
+            self.events = taken.into();
+        } else {
+            self.inbox.take(&mut self.taken);
+            self.events.extend(self.taken.drain(..));
+        }
     }
 
     /// Publishes what the turn has done, and the levels that it leaves.
