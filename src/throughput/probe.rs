@@ -285,8 +285,7 @@ const STEP: &str = "
 const BLOCK: usize = 8 * 16 * 128;
 /// Workgroups in one dimension that every device takes.
 const GROUPS_MAX: u64 = 65_535;
-/// Turns of the arithmetic kernel in one launch: at most 1.1 TFLOP over all workgroups, a third of a second where no
-/// launch is longer, and 18 ms on an H200.
+/// Turns of the arithmetic kernel: 17 million operations a workgroup, and 18 ms for the most workgroups on an H200.
 const TURNS: u32 = 256;
 /// Workgroups of its first run: 30 ms at 2 GFLOP/s, as lavapipe has them.
 const ARITHMETIC_GROUPS: u64 = 4;
