@@ -345,15 +345,17 @@ pub enum ProfileCall {
     End {
         /// Which.
         window: ProfileWindow,
-        /// Whether there was one.
-        reply: Reply<Result<(), ProfileError>>,
+        /// Whether it is closed, where it may be refused; without one a refusal is told by the time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
         /// Its time, once the work is done.
         ticks: Reply<Result<ProfileTicks, ProfileError>>,
     },
     /// Open a window.
     Start {
-        /// Which.
-        reply: Reply<Result<ProfileWindow, ProfileError>>,
+        /// Which: a fresh one, on the stream of the message.
+        window: ProfileWindow,
+        /// Whether it is open, where it may be refused; without one a refusal is told by its time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
     },
 }
 

@@ -10,6 +10,7 @@ use crate::message::Event;
 use crate::properties::{DeviceProperties, TargetProperties};
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub use crate::engine::command::Span;
 
@@ -70,6 +71,17 @@ pub struct Compiled<P> {
     pub pipeline: P,
     /// What it takes.
     pub reflection: Reflection,
+}
+
+/// The same moment on two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// On the device's, as [`Device::timestamp_ns`] tells it.
+    pub device_ns: u64,
+    /// On the host's.
+    pub host: Instant,
+    /// How far the two may be apart.
+    pub error: Duration,
 }
 
 /// A range of a host page, lent to be filled. Dropped instead, it goes back.
@@ -237,6 +249,9 @@ pub trait Device: Send + 'static {
     /// When the timestamp of a submission that is done was taken, in nanoseconds of the device's clock.
     /// `None` where the device has no clock.
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64>;
+
+    /// One moment on the device's clock and on the host's. `None` where the host cannot read the device's.
+    fn moment(&mut self) -> Option<Moment>;
 
     /// Keeps a recording that [`Command::Replay`](crate::engine::command::Command) runs. It starts with no barrier.
     /// Much of it may be as in the recording `like`, which stays as it is.

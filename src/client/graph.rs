@@ -29,6 +29,7 @@ impl Client {
     /// # Errors
     /// [`ServerError::Graph`] without [`Client::graph_prepare`] before, or inside a window; [`ServerError::Closed`].
     pub fn start_capture(&self) -> Result<(), ServerError> {
+        self.mailbox().windows().begin_capture();
         self.ask_and_wait(|reply| Body::Graph(GraphCall::Start { reply }))
     }
 

@@ -20,6 +20,7 @@
 
 mod binding;
 mod cache;
+mod calibration;
 mod command_pool;
 mod compiler;
 mod counts;

@@ -26,7 +26,7 @@ use vkactor_actors::engine::command::{
 };
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::Event;
-use vkactor_actors::port::{Device, DeviceError, Fill, Limits, PageKind};
+use vkactor_actors::port::{Device, DeviceError, Fill, Limits, Moment, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
 
 /// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
@@ -391,6 +391,10 @@ impl Device for VulkanDevice {
 
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64> {
         self.recorder.timestamps.nanoseconds(slot)
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        self.recorder.timestamps.moment()
     }
 
     fn seal(&mut self, graph: GraphId, tape: &Commands, like: Option<GraphId>) -> Result<(), DeviceError> {

@@ -192,6 +192,8 @@ pub enum Action {
     },
     /// Forget a sealed recording.
     DropGraph(GraphId),
+    /// A capture window was refused, or is closed.
+    EndCapture,
     /// Give back places for so many launches.
     FinishLaunches(usize),
     /// Give back the places of an upload of so many bytes.

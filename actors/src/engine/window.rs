@@ -6,6 +6,7 @@ use crate::engine::fault::Found;
 use crate::engine::graph::{Graph, Recording, refused};
 use crate::engine::launch::check_aliases;
 use crate::engine::observe::Work;
+use crate::engine::profile::Window;
 use crate::engine::timeline::Waiter;
 use crate::error::{ProfileError, ServerError};
 use crate::id::StreamId;
@@ -17,44 +18,51 @@ use std::sync::Arc;
 impl Engine {
     // ------------------------------------------------------------------------------ profiling
 
-    pub(super) fn start_window(&mut self, stream: StreamId, reply: Reply<Result<ProfileWindow, ProfileError>>) {
-        let opened = self.allow(stream, "profile").map(|()| self.windows.open(stream));
-        // Nobody else would ever close a window whose caller is gone.
-        if let Err(Ok(unwanted)) = reply.offer(opened.map_err(ProfileError::from)) {
-            self.windows.close(unwanted);
+    pub(super) fn start_window(&mut self, window: ProfileWindow, reply: Option<Reply<Result<(), ProfileError>>>) {
+        match (self.allow(window.stream_id, "profile"), reply) {
+            (Ok(()), reply) => {
+                self.windows.open(window, None);
+                if let Some(reply) = reply {
+                    reply.send(Ok(()));
+                }
+            }
+            (Err(refusal), Some(reply)) => reply.send(Err(refusal.into())),
+            (Err(refusal), None) => self.windows.open(window, Some(refusal)),
         }
     }
 
     pub(super) fn end_window(
         &mut self,
         window: ProfileWindow,
-        reply: Reply<Result<(), ProfileError>>,
+        reply: Option<Reply<Result<(), ProfileError>>>,
         ticks: Reply<Result<ProfileTicks, ProfileError>>,
         out: &mut Outbox,
     ) {
-        if let Err(error) = self.allow(window.stream_id, "profile") {
-            return reply.send(Err(error.into()));
+        match (self.allow(window.stream_id, "profile"), reply) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(reply)) => reply.send(Ok(())),
+            // The window stays open.
+            (Err(refusal), Some(reply)) => return reply.send(Err(refusal.into())),
+            (Err(refusal), None) => {
+                self.abandon_window(window);
+                return ticks.send(Err(refusal.into()));
+            }
         }
-        let failed = match self.windows.close(window) {
-            None => return reply.send(Err(ProfileError::NotRegistered)),
-            Some(closed) => match (closed.failed, closed.start) {
-                (Some(error), start) => {
-                    self.give_back_later(start);
-                    ProfileError::from(error)
-                }
-                (None, None) => ProfileError::NotMeasured,
-                (None, Some(start)) => {
-                    self.make_room(out);
-                    let end = self.windows.take(1);
-                    out.commands.list.push(Command::Timestamp(end));
-                    self.timeline.open.commands += 1;
-                    reply.send(Ok(()));
-                    return self.when_done(Waiter::Ticks { start, end, reply: ticks }, out);
-                }
-            },
+        let Some(Window { start, failed, .. }) = self.windows.close(window) else {
+            return ticks.send(Err(ProfileError::NotRegistered));
         };
-        reply.send(Ok(()));
-        ticks.send(Err(failed));
+        match (failed, start) {
+            (Some(error), start) => {
+                self.give_back_later(start);
+                ticks.send(Err(error.into()));
+            }
+            (None, None) => ticks.send(Err(ProfileError::NotMeasured)),
+            (None, Some(start)) => {
+                self.make_room(out);
+                let end = self.take_time(1, out);
+                self.when_done(Waiter::Ticks { start, end, reply: ticks }, out);
+            }
+        }
     }
 
     /// Forgets a window.
@@ -70,6 +78,12 @@ impl Engine {
             Some(submission) => submission.slots.push(start),
             None => self.windows.give_back(start),
         }
+    }
+
+    /// Places of timestamps that are in use, and all that there are.
+    #[cfg(test)]
+    pub(crate) fn timestamps(&self) -> [usize; 2] {
+        self.windows.places()
     }
 
     // ------------------------------------------------------------------------------ capture
@@ -91,10 +105,13 @@ impl Engine {
             }
             GraphCall::Start { reply } => {
                 let result = self.alive().and_then(|()| self.stream(stream).capture.start());
+                if result.is_err() {
+                    out.actions.push(Action::EndCapture);
+                }
                 tracing::debug!(stream = stream.0, started = result.is_ok(), "capture");
                 reply.send(result);
             }
-            GraphCall::Stop { reply } => match self.stop_capture(stream) {
+            GraphCall::Stop { reply } => match self.stop_capture(stream, out) {
                 Ok((sealed, tape)) => {
                     let (recording, reply) = (sealed.graph, SealReply::Stopped(reply));
                     out.actions.push(Action::Seal { recording, like: None, sealed, tape, reply });
@@ -104,8 +121,13 @@ impl Engine {
         }
     }
 
-    fn stop_capture(&mut self, stream: StreamId) -> Result<(Sealed, crate::engine::command::Commands), ServerError> {
+    fn stop_capture(
+        &mut self,
+        stream: StreamId,
+        out: &mut Outbox,
+    ) -> Result<(Sealed, crate::engine::command::Commands), ServerError> {
         let (recording, cause) = self.stream(stream).capture.stop()?;
+        out.actions.push(Action::EndCapture);
         if let Some(cause) = cause {
             tracing::debug!(stream = stream.0, launches = recording.tape.len(), %cause, "a capture gives no graph");
             self.discard(&recording, &cause);

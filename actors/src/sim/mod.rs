@@ -19,7 +19,7 @@ use crate::host::{HostCompiler, PinnedCopy, Program, device_properties, target_p
 use crate::id::DeviceId;
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
 use crate::server::{ComputeStorage, Server, ServerStorage};
@@ -291,6 +291,11 @@ impl Device for SimDevice {
 
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64> {
         self.state().timestamp_ns(slot)
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        // Its time passes with its work, and not otherwise.
+        None
     }
 
     fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {

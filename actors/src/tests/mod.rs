@@ -5,3 +5,4 @@ mod observe;
 mod orders;
 mod rig;
 mod uploads;
+mod windows;

@@ -153,6 +153,11 @@ impl Rig {
         self.actor.engine().counts()
     }
 
+    /// Places of timestamps that are in use, and all that there are.
+    pub(super) fn timestamps(&mut self) -> [usize; 2] {
+        self.actor.engine().timestamps()
+    }
+
     // ------------------------------------------------------------------------------ what clients send
 
     pub(super) fn reserve(&mut self, stream: StreamId, size: u64) -> BufferId {
