@@ -6,7 +6,7 @@ use crate::engine::memory::{
     InstallMemoryPoolsError, MemoryAllocationMode, MemoryPoolsConfig, MemoryReport, MemoryUsage,
 };
 use crate::error::{LaunchError, ProfileError, ServerError};
-use crate::id::{BufferId, StreamId};
+use crate::id::{BufferId, Holder, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
 use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
@@ -192,6 +192,8 @@ pub enum Body {
         buffer: BufferId,
         /// Bytes.
         size: u64,
+        /// Who asks. Where all who hold memory wait for more, the one that asked last fails.
+        holder: Holder,
         /// Where set: wait for memory instead of failing, and answer how it ended.
         wait: Option<Reply<Result<(), ServerError>>>,
     },

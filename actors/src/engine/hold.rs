@@ -20,7 +20,8 @@ pub(crate) enum Reason {
     Fills(usize),
     /// A kernel.
     Kernel(PipelineId),
-    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and not its stream.
+    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and, but for a launch,
+    /// not its stream.
     Memory(TimelineValue),
 }
 
@@ -47,7 +48,9 @@ impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
         let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
-        self.reason.holds_stream() && !gives_back
+        // A launch has its place in the window that is open on its stream, whatever it waits for.
+        let is_launch = matches!(self.envelope.body, Body::Launch(_));
+        (is_launch || self.reason.holds_stream()) && !gives_back
     }
 }
 
@@ -70,9 +73,9 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
-        if let Body::Reserve { buffer, size, .. } = envelope.body {
+        if let Body::Reserve { buffer, size, holder, .. } = envelope.body {
             // What names it later must find that it is held up.
-            self.buffers.place(buffer, None, size, envelope.stream);
+            self.buffers.place(buffer, None, size, envelope.stream, holder);
         }
         let held = Held { envelope, reason };
         self.mark(&held, true);

@@ -6,6 +6,7 @@
 
 mod buffer;
 pub mod command;
+mod dry;
 mod fault;
 mod fill;
 mod graph;
@@ -222,9 +223,14 @@ impl Engine {
             && let Some(next) = self.parked.pop_front()
         {
             match next {
-                Parked::Again(envelope, waited) => self.perform(envelope, waited, out),
+                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
                 Parked::Behind(held) => self.reconsider(held, out),
             }
+        }
+        if granted {
+            self.feed(out);
+        } else {
+            self.break_circle();
         }
         self.let_in(out);
     }
@@ -317,7 +323,7 @@ impl Engine {
             self.parked.push_back(Parked::Again(envelope, waited));
             return;
         }
-        let Envelope { lease, stream, body } = envelope;
+        let Some(Envelope { lease, stream, body }) = self.back_used(envelope, waited, out) else { return };
         match body {
             Body::Check { ranges, reply } => reply.send(self.alive().and_then(|()| self.buffers.check(&ranges))),
             Body::Cleanup { reply } => {
@@ -358,7 +364,9 @@ impl Engine {
             }
             Body::Release { buffer } => self.release(buffer, out),
             Body::Report { reply } => reply.send(self.memory.report(stream)),
-            Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
+            Body::Reserve { buffer, size, holder, wait } => {
+                self.reserve(lease, stream, reserve::Wish { buffer, size, holder, wait }, waited, out);
+            }
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
             Body::Stop => {

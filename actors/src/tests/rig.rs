@@ -4,7 +4,7 @@ use crate::actor::{DeviceActor, ShellOptions};
 use crate::bytes::Bytes;
 use crate::engine::EngineOptions;
 use crate::error::ServerError;
-use crate::id::{BufferId, DeviceId, ServiceId, StreamId};
+use crate::id::{BufferId, DeviceId, Holder, ServiceId, StreamId};
 use crate::kernel::{BufferAccess, CubeKernel};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::message::{Body, BufferRange, Count, Kernel, Launch};
@@ -162,7 +162,7 @@ impl Rig {
 
     pub(super) fn reserve(&mut self, stream: StreamId, size: u64) -> BufferId {
         let buffer = BufferId::fresh();
-        self.mailbox.send(stream, Body::Reserve { buffer, size, wait: None });
+        self.mailbox.send(stream, Body::Reserve { buffer, size, holder: Holder::current(), wait: None });
         buffer
     }
 
