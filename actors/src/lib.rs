@@ -14,6 +14,7 @@ mod meter;
 pub mod port;
 pub mod profile;
 pub mod properties;
+pub mod region;
 pub mod registry;
 pub mod reply;
 pub mod server;

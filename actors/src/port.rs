@@ -6,6 +6,7 @@ use crate::error::{CompilationError, LaunchError};
 use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;
 use crate::properties::{DeviceProperties, TargetProperties};
+use crate::region::Region;
 use std::sync::Arc;
 
 pub use crate::engine::command::Span;
@@ -140,6 +141,9 @@ pub trait Device: Send + 'static {
     /// Shows a range of a host page. Dropping the value posts [`Event::PinnedDropped`](crate::message::Event) with
     /// the range to the mailbox given to [`Device::start`].
     fn pinned(&self, at: Span) -> Arc<dyn Pinned>;
+    /// Makes a region of another device known as a page from which commands copy, until [`Device::free_page`]. False
+    /// where this device cannot reach it: nothing is known then, and its bytes are copied by the host.
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool;
 
     /// Makes a compiled kernel known.
     fn add_pipeline(&mut self, id: PipelineId, pipeline: <Self::Compiler as Compiler>::Pipeline);

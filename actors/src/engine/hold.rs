@@ -43,8 +43,12 @@ pub(crate) struct Held {
 impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
-        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
-        self.reason.holds_stream() && !gives_back
+        // What gives something back, and what waits for bytes to come, concern the buffers that they name alone.
+        let apart = matches!(
+            self.envelope.body,
+            Body::Receive { .. } | Body::Release { .. } | Body::Graph(GraphCall::Drop { .. })
+        );
+        self.reason.holds_stream() && !apart
     }
 }
 

@@ -139,10 +139,10 @@ impl Engine {
             budget: options.memory_budget,
         });
         Self {
+            buffers: Buffers::of(options.actor),
             options,
             memory,
             hazards: HazardTracker::default(),
-            buffers: Buffers::default(),
             streams: IdMap::default(),
             kernels: Kernels::default(),
             held: Vec::new(),
@@ -195,6 +195,8 @@ impl Engine {
             Event::Lost(reason) => self.lose(reason, out),
             Event::PinnedDropped(span) => self.memory.release_host(span),
             Event::Progress(value) => self.progress(value, out),
+            // The shell's own: no page of the engine lies in it.
+            Event::RegionGivenUp(_) => {}
             Event::Stalled(waited) if waited >= STALL_LIMIT => {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }

@@ -17,6 +17,7 @@ use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
 };
+use crate::region::{Region, RegionOwner, RegionSpan};
 use crate::server::{ComputeStorage, Server, ServerStorage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -187,7 +188,12 @@ impl Device for HostDevice {
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let bytes = self.pages.page(at.page).read(at);
-        Arc::new(PinnedCopy::new(bytes, at, self.progress().mailbox().clone()))
+        Arc::new(PinnedCopy::new(bytes, at, self.progress().mailbox().clone(), None))
+    }
+
+    /// The device is the host: bytes of others lie in its own memory as it is, and are copied from there.
+    fn adopt(&mut self, _: PageId, _: &Arc<Region>) -> bool {
+        false
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -243,11 +249,13 @@ pub(crate) struct PinnedCopy {
     bytes: Vec<u8>,
     at: Span,
     mailbox: Mailbox,
+    /// The page as others may take it in.
+    owner: Option<Arc<RegionOwner>>,
 }
 
 impl PinnedCopy {
-    pub(crate) fn new(bytes: Vec<u8>, at: Span, mailbox: Mailbox) -> Self {
-        Self { bytes, at, mailbox }
+    pub(crate) fn new(bytes: Vec<u8>, at: Span, mailbox: Mailbox, owner: Option<Arc<RegionOwner>>) -> Self {
+        Self { bytes, at, mailbox, owner }
     }
 }
 
@@ -259,6 +267,11 @@ impl Pinned for PinnedCopy {
     /// The page keeps these bytes until the drop is told, so a device copy from there is as good.
     fn place(&self, actor: ActorId) -> Option<Span> {
         (self.mailbox.actor() == actor).then_some(self.at)
+    }
+
+    fn region(&self) -> Option<RegionSpan> {
+        let owner = self.owner.as_ref()?;
+        Some(RegionSpan { region: owner.region().clone(), offset: self.at.offset })
     }
 }
 

@@ -22,6 +22,7 @@ use crate::message::Event;
 use crate::port::{Device, DeviceError, Limits, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
+use crate::region::Region;
 use crate::server::{ComputeStorage, Server, ServerStorage};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,7 @@ impl Default for SimOptions {
     fn default() -> Self {
         let mut properties = device_properties(MEMORY_BYTES);
         properties.features.graph = GraphKind::Hardware;
+        properties.features.host_import = true;
         properties.hardware.max_cube_count = (CUBES_MAX, CUBES_MAX, CUBES_MAX);
         properties.timing_method = TimingMethod::Device;
         let limits = Limits {
@@ -249,7 +251,11 @@ impl Device for SimDevice {
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let state = self.state();
         let Some(mailbox) = state.mailbox.clone() else { unreachable!("a device is used before its start") };
-        Arc::new(PinnedCopy::new(state.host_bytes(at), at, mailbox))
+        Arc::new(PinnedCopy::new(state.host_bytes(at), at, mailbox, state.region(at.page)))
+    }
+
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {
+        self.state().adopt(page, region)
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {

@@ -3,4 +3,5 @@
 mod failures;
 mod observe;
 mod orders;
+mod regions;
 mod rig;
