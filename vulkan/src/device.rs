@@ -23,6 +23,8 @@ pub(crate) struct DeviceShared {
     /// Present where the extension was enabled (V6).
     pub(crate) push: Option<khr::push_descriptor::Device>,
     fault: Option<ext::device_fault::Device>,
+    /// Present where host memory is imported (V6).
+    pub(crate) import: Option<ext::external_memory_host::Device>,
     lost: OnceLock<String>,
     pub(crate) plan: DevicePlan,
     logical: Logical,
@@ -55,6 +57,7 @@ impl DeviceShared {
         let (raw, instance) = (&logical.raw, &logical.instance.raw);
         let push = plan.has(extensions::PUSH_DESCRIPTOR).then(|| khr::push_descriptor::Device::new(instance, raw));
         let fault = plan.features.fault.then(|| ext::device_fault::Device::new(instance, raw));
+        let import = plan.import_alignment.map(|_| ext::external_memory_host::Device::new(instance, raw));
         // SAFETY: V1: the device is alive, and was made with one queue of this family.
         let queue = unsafe { raw.get_device_queue(plan.family, 0) };
         let shared = Self {
@@ -62,6 +65,7 @@ impl DeviceShared {
             allocations: AtomicU32::new(0),
             push,
             fault,
+            import,
             lost: OnceLock::new(),
             plan,
             logical,

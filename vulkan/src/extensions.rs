@@ -18,6 +18,9 @@ pub(crate) const MEMORY_BUDGET: &CStr = ext::memory_budget::NAME;
 /// Must be enabled where a device has it, as layered drivers do.
 pub(crate) const PORTABILITY: &CStr = khr::portability_subset::NAME;
 
+/// Memory of the host, as it lies.
+pub(crate) const HOST_IMPORT: &CStr = ext::external_memory_host::NAME;
+
 /// All of them.
-pub(crate) const ALL: [&CStr; 7] =
-    [PUSH_DESCRIPTOR, ROBUSTNESS2, ATOMIC_FLOAT, MATRIX, FAULT, MEMORY_BUDGET, PORTABILITY];
+pub(crate) const ALL: [&CStr; 8] =
+    [PUSH_DESCRIPTOR, ROBUSTNESS2, ATOMIC_FLOAT, MATRIX, FAULT, MEMORY_BUDGET, PORTABILITY, HOST_IMPORT];

@@ -28,6 +28,7 @@ mod error;
 mod exit;
 mod extensions;
 mod features;
+mod host_memory;
 mod info;
 mod instance;
 mod inventory;

@@ -43,6 +43,9 @@ pub struct VulkanOptions {
     /// Whether descriptors are pushed where the device can do that; otherwise they lie in sets. On by default; off,
     /// a launch may have more buffers on some devices, and costs more on all.
     pub push_descriptors: bool,
+    /// Whether host pages lie in memory that other devices can import, where the device can import it itself. On by
+    /// default. Off, there is no transport: bytes between devices are copied by the host on their way.
+    pub host_import: bool,
 }
 
 impl Default for VulkanOptions {
@@ -53,6 +56,7 @@ impl Default for VulkanOptions {
             pipeline_cache: cache::default_directory(),
             spin: SPIN,
             push_descriptors: true,
+            host_import: true,
         }
     }
 }
@@ -79,7 +83,8 @@ impl Vulkan {
             return Err(ComputeError::UnknownDevice(device));
         }
         let (physical, snapshot) = found.swap_remove(place);
-        let wishes = Wishes { bounds_check: options.bounds_check, push_descriptors: options.push_descriptors };
+        let VulkanOptions { bounds_check, push_descriptors, host_import, .. } = *options;
+        let wishes = Wishes { bounds_check, push_descriptors, host_import };
         let plan = DevicePlan::new(&snapshot, wishes).map_err(|reason| open_error(&snapshot.name, reason))?;
         tracing::debug!(device = %snapshot.name, driver = %snapshot.driver, ?plan, "opening");
         let (shared, queue) = DeviceShared::open(instance, physical, plan)?;
