@@ -110,6 +110,15 @@ pub enum Body {
         /// Answered when it is done.
         reply: Reply<()>,
     },
+    /// Copy on the device.
+    Copy {
+        /// Where from. It holds the rows.
+        from: BufferRange,
+        /// What to take there.
+        rows: Rows,
+        /// Where to, dense, from its start: another buffer, with room for the rows.
+        to: BufferRange,
+    },
     /// Start or end a dry run of the stream; starts and ends are counted.
     DryRun {
         /// Start, not end.

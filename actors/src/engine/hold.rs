@@ -168,6 +168,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         Body::Launch(launch) => {
             launch.buffers.iter().any(&mut range) || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
         }
+        Body::Copy { from, to, .. } => range(from) || range(to),
         Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
         Body::Receive { to, .. } | Body::Write { to, .. } => range(to),
         Body::Release { buffer } | Body::Reserve { buffer, .. } => see(*buffer),

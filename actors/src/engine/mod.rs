@@ -6,6 +6,7 @@
 
 mod buffer;
 pub mod command;
+mod copy;
 mod fault;
 mod graph;
 mod hazard;
@@ -321,6 +322,7 @@ impl Engine {
                 self.sweep(true, out);
                 reply.send(());
             }
+            Body::Copy { from, rows, to } => self.copy(stream, &from, rows, &to, out),
             Body::DryRun { on, reply } => {
                 self.memory.dry_run(stream, on);
                 reply.send(());

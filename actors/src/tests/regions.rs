@@ -102,6 +102,26 @@ fn a_device_that_stops_is_let_go_by_the_others_when_their_copies_are_done() {
     assert_eq!(words(&mut to, again), [7; WORDS]);
 }
 
+#[test]
+fn a_copy_on_the_device_takes_rows_and_what_spoils_them() {
+    let mut rig = Rig::new(SimOptions::default());
+    let (source, target) = (filled(&mut rig, 7), filled(&mut rig, 0));
+    rig.write(STREAM, BufferRange { offset: 4, size: 4, ..source }, &[9]);
+    let rows = Rows { count: 3, bytes: 4, pitch: 8 };
+    let from = BufferRange { offset: 4, size: 20, ..source };
+    rig.mailbox.send(STREAM, Body::Copy { from, rows, to: BufferRange { offset: 8, size: 16, ..target } });
+    assert_eq!(rig.read(STREAM, target).unwrap()[..6], [0, 0, 9, 7, 7, 0]);
+
+    let error = Box::new(crate::error::ServerError::Closed);
+    rig.mailbox.send(STREAM, Body::Spoil { range: BufferRange { size: 4, ..source }, error });
+    rig.mailbox.send(STREAM, Body::Copy { from: source, rows: Rows::contiguous(8), to: target });
+    assert_eq!(rig.read(STREAM, target).unwrap_err().to_string(), rig.read(STREAM, source).unwrap_err().to_string());
+    rig.mailbox.send(STREAM, Body::Copy { from, rows: Rows::contiguous(20), to: target });
+    assert!(rig.read(STREAM, target).is_err(), "the rest was not written");
+    let rest = BufferRange { size: 20, ..target };
+    assert_eq!(rig.read(STREAM, rest).unwrap(), [9, 7, 7, 7, 7]);
+}
+
 /// One thing that happens.
 #[derive(Debug, Clone)]
 enum Step {
@@ -153,6 +173,17 @@ proptest! {
                     let part = |range: BufferRange| BufferRange {
                         offset: range.offset + 4 * at as u64, size: 4 * len as u64, ..range
                     };
+                    if from.0 == to.0 {
+                        let (source, target) = (part(buffers[from.0][from.1]), part(buffers[to.0][to.1]));
+                        if from.1 == to.1 {
+                            continue;
+                        }
+                        let rows = Rows::contiguous(source.size);
+                        rigs[from.0].mailbox.send(STREAM, Body::Copy { from: source, rows, to: target });
+                        let moved = model[from.0][from.1][at..at + len].to_vec();
+                        model[to.0][to.1][at..at + len].copy_from_slice(&moved);
+                        continue;
+                    }
                     // A kernel may be compiling, which takes its own time.
                     let answer = rigs[from.0].begin_read(STREAM, part(buffers[from.0][from.1]));
                     rigs[from.0].control.auto_run(true);
