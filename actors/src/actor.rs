@@ -1,6 +1,7 @@
 //! The actor of one device: takes events, lets the engine decide, and carries out what it says.
 
 use crate::bytes::Bytes;
+use crate::ending::Ending;
 use crate::engine::command::{Action, Commands, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
 use crate::engine::memory::MemoryReport;
 use crate::engine::observe::Noted;
@@ -23,7 +24,6 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Events of one turn before the device is looked at again. At about 1.5 µs a launch, a turn is under half a
@@ -42,8 +42,8 @@ pub(crate) struct ShellOptions {
     pub(crate) spin: Duration,
     /// Where records go.
     pub(crate) records: Option<PathBuf>,
-    /// Set once the device is lost, for the registry.
-    pub(crate) lost: Arc<AtomicBool>,
+    /// Told once the device is lost.
+    pub(crate) ending: Arc<Ending>,
     /// What is published.
     pub(crate) meter: Meter,
 }
@@ -158,7 +158,7 @@ impl<D: Device> DeviceActor<D> {
         self.engine.handle(event, &mut self.outbox);
         // However the engine learnt of it: from a call on the device, its watcher, or a stall.
         if self.engine.is_lost() {
-            self.options.lost.store(true, Ordering::Relaxed);
+            self.options.ending.lose();
         }
         self.carry_out();
     }
@@ -311,11 +311,11 @@ impl<D: Device> DeviceActor<D> {
     }
 
     fn is_alive(&self) -> bool {
-        !self.options.lost.load(Ordering::Relaxed)
+        !self.options.ending.is_lost()
     }
 
     fn lose(&mut self, error: &DeviceError) {
-        if !self.options.lost.swap(true, Ordering::Relaxed) {
+        if self.options.ending.lose() {
             tracing::error!(%error, "device lost");
             self.engine.handle(Event::Lost(error.to_string()), &mut self.outbox);
         }

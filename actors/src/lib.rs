@@ -2,6 +2,7 @@
 
 mod actor;
 pub mod bytes;
+mod ending;
 pub mod engine;
 pub mod error;
 pub mod handle;

@@ -15,7 +15,7 @@ type Chunk = Pin<Box<dyn Future<Output = Result<Bytes, ServerError>> + Send>>;
 
 /// Chunks of one range, in order. Each is a read that has its place on its device already; whoever drops them gives
 /// the bytes up.
-pub(super) struct Shipment(VecDeque<Chunk>);
+pub(crate) struct Shipment(VecDeque<Chunk>);
 
 impl Client {
     /// Sends the reads of a part of a buffer, each as a submission of its own, so that a chunk is on its way as soon

@@ -4,6 +4,8 @@
 //! host memory. Where there is one driver only, a test that wants two says so and passes.
 #![expect(clippy::unwrap_used, reason = "in a test a failure is a panic")]
 
+mod collectives;
+mod model;
 mod transfers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

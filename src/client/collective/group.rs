@@ -1,0 +1,148 @@
+//! Where the members of a collective meet, whichever comes first.
+//!
+//! The n-th call of each member for one group belongs together. All that the members owe each other in a call is a set
+//! of one-shot channels, made by the first that calls; each takes its ends and waits for nobody.
+
+use crate::client::shipment::Shipment;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::task::Poll;
+use vkactor_actors::error::{IoError, ServerError};
+use vkactor_actors::id::{ActorId, DeviceId};
+use vkactor_actors::properties::ElemType;
+use vkactor_actors::registry::Peer;
+use vkactor_actors::reply::{Answer, Reply, reply};
+
+use super::ReduceOperation;
+
+/// What a member asks for, which all have to agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) bytes: u64,
+    pub(super) dtype: ElemType,
+    pub(super) op: ReduceOperation,
+}
+
+/// What one member gives another.
+pub(super) struct Parcel {
+    pub(super) terms: Terms,
+    pub(super) shipment: Result<Shipment, ServerError>,
+}
+
+/// The devices of a collective in the order of their ids, and which of them this one is.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) peers: Vec<Peer>,
+    pub(super) own: usize,
+}
+
+/// What one member sends to and gets from another.
+pub(super) struct Link {
+    /// Its part of the source, and later this member's part of the result, to the other.
+    pub(super) source: Reply<Parcel>,
+    pub(super) result: Reply<Parcel>,
+    /// The same from the other.
+    pub(super) their_source: Answer<Parcel>,
+    pub(super) their_result: Answer<Parcel>,
+}
+
+/// Links of one member by the place of the other; none to itself.
+pub(super) type Links = Vec<Option<Link>>;
+
+impl Members {
+    /// This member's links for its next call. Waits for nobody.
+    pub(super) fn join(&self) -> Links {
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        // What its members still owe will not come; those who wait are told by the end of the member itself.
+        groups.retain(|_, group| !group.peers.iter().any(Peer::has_ended));
+        let key: Vec<ActorId> = self.peers.iter().map(Peer::actor).collect();
+        let count = self.peers.len();
+        let blank = || Group { peers: self.peers.clone(), calls: vec![0; count], open: HashMap::new() };
+        let group = groups.entry(key).or_insert_with(blank);
+        let call = group.calls[self.own];
+        group.calls[self.own] += 1;
+        let waiting = group.open.entry(call).or_insert_with(|| links(count).into_iter().map(Some).collect());
+        let Some(links) = waiting[self.own].take() else { unreachable!("a member comes once to each call") };
+        if waiting.iter().all(Option::is_none) {
+            group.open.remove(&call);
+        }
+        links
+    }
+
+    /// What the peer at this place ships, once it has come. `own` ends the wait as well: a device that stops finishes
+    /// what was sent, and this would never be.
+    pub(super) fn receive(
+        &self,
+        from: usize,
+        parcel: Answer<Parcel>,
+        terms: Terms,
+    ) -> impl Future<Output = Result<Shipment, ServerError>> + Send + use<> {
+        let (own, peer) = (self.peers[self.own].clone(), self.peers[from].clone());
+        async move {
+            let Some(parcel) = first_of(parcel.wait(), own.ended(), peer.ended()).await else {
+                let left = if own.has_ended() { &own } else { &peer };
+                return Err(left_out(left.service().device));
+            };
+            let Parcel { terms: theirs, shipment } = parcel;
+            if theirs != terms {
+                let (here, there) = (own.service().device, peer.service().device);
+                let reason = format!("all_reduce with {terms:?} on {here:?} and with {theirs:?} on {there:?}");
+                return Err(IoError::Unsupported(reason).into());
+            }
+            shipment
+        }
+    }
+}
+
+/// The value, unless one of the others ends before there is one.
+async fn first_of<T>(
+    value: impl Future<Output = Result<T, ServerError>>,
+    own: impl Future<Output = ()>,
+    peer: impl Future<Output = ()>,
+) -> Option<T> {
+    let (mut value, mut own, mut peer) = (pin!(value), pin!(own), pin!(peer));
+    poll_fn(|context| {
+        // What was sent counts, even if its sender is gone by now.
+        if let Poll::Ready(value) = value.as_mut().poll(context) {
+            return Poll::Ready(value.ok());
+        }
+        let ended = own.as_mut().poll(context).is_ready() || peer.as_mut().poll(context).is_ready();
+        if ended { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
+fn left_out(device: DeviceId) -> ServerError {
+    let DeviceId { type_id, index_id } = device;
+    ServerError::DeviceLost { reason: format!("device {type_id}:{index_id} ended before it took part in a collective") }
+}
+
+/// All links of one call, by member.
+fn links(count: usize) -> Vec<Links> {
+    let mut all: Vec<Links> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+    for a in 0..count {
+        for b in 0..a {
+            let [(a_source, for_b), (a_result, b_result_in), (b_source, for_a), (b_result, a_result_in)] =
+                [reply(), reply(), reply(), reply()];
+            all[a][b] =
+                Some(Link { source: a_source, result: a_result, their_source: for_a, their_result: a_result_in });
+            all[b][a] =
+                Some(Link { source: b_source, result: b_result, their_source: for_b, their_result: b_result_in });
+        }
+    }
+    all
+}
+
+/// Calls of one set of devices that not all members have come to.
+struct Group {
+    peers: Vec<Peer>,
+    /// Calls of each member so far.
+    calls: Vec<u64>,
+    /// By the number of the call: the links of members that have not come.
+    open: HashMap<u64, Vec<Option<Links>>>,
+}
+
+/// By the runs of the members, so that a device that was started afresh is another member.
+static GROUPS: LazyLock<Mutex<HashMap<Vec<ActorId>, Group>>> = LazyLock::new(Mutex::default);
