@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a failure is a panic")]
 
 mod collectives;
+mod logical;
 mod model;
 mod transfers;
 

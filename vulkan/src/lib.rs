@@ -50,9 +50,9 @@ mod timeline;
 mod watcher;
 
 pub use compiler::VulkanCompiler;
-pub use info::{DeviceInfo, DeviceKind};
+pub use info::{DeviceInfo, DeviceKind, Listing, RefusedDevice};
 pub use inventory::{DeviceInventory, MemoryHeap, QueueFamily};
 pub use messages::{validation_error_count, validation_errors};
 pub use pipeline::Pipeline;
 pub use port::VulkanDevice;
-pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, inventory, list};
+pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, inventory, list, listing};
