@@ -380,6 +380,26 @@ fn a_member_that_stops_before_it_has_called_ends_the_collective_everywhere() {
 }
 
 #[test]
+fn a_member_that_stops_ends_the_wait_for_others_that_are_refused_then() {
+    guarded(|| {
+        let Some(mut members) = members(3) else { return };
+        let all = ids(&members);
+        let handles: Vec<Handle> = members.iter().map(|client| client.create(Bytes::from(vec![1; 4096]))).collect();
+        let call = |client: &Client, handle: &Handle| {
+            let (mut client, handle) = (client.clone(), handle.clone());
+            client.all_reduce(handle.clone(), handle, ElemType::U32, all.clone(), ReduceOperation::Sum);
+        };
+        call(&members[0], &handles[0]);
+        drop(members.pop());
+        let found = members[0].read_one(handles[0].clone()).unwrap_err();
+        assert!(roots(&found).iter().all(|e| matches!(e, ServerError::DeviceLost { .. })), "{found:?}");
+        call(&members[1], &handles[1]);
+        let error = members[1].read_one(handles[1].clone()).unwrap_err();
+        assert!(error.to_string().contains("does not run"), "{error}");
+    });
+}
+
+#[test]
 fn a_member_that_stops_after_its_call_is_done_with_it_first() {
     guarded(|| {
         let Some(mut members) = members(2) else { return };

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceShared;
 use ash::vk;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vkactor_actors::port::{DeviceError, PageKind};
@@ -11,7 +11,8 @@ use vkactor_actors::region::Region;
 /// How all imported memory is known to Vulkan.
 pub(crate) const HANDLE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
 
-/// Zeroed memory of the host, aligned for import. It is freed when the last device has let it go.
+/// Memory of the host, aligned for import, with whatever it holds: like memory of the driver it is shown only where a
+/// device or the host has written it. It is freed when the last device has let it go.
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     start: NonNull<u8>,
@@ -31,8 +32,8 @@ impl HostMemory {
         if layout.size() == 0 {
             return None;
         }
-        // SAFETY: the layout has a size.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        // SAFETY: the layout has a size. Zeroing would touch every page once before the device pins it.
+        let start = NonNull::new(unsafe { alloc(layout) })?;
         Some(Self { start, layout })
     }
 

@@ -71,23 +71,19 @@ impl Members {
         links
     }
 
-    /// What the peer at this place ships, once it has come. `own` ends the wait as well: a device that stops finishes
-    /// what was sent, and this would never be.
+    /// What the peer at this place ships, once it has come. The end of any member ends the wait: a call that it had not
+    /// come to is refused by those who come later, and this one's own device finishes what was sent before it stops.
     pub(super) fn receive(
         &self,
         from: usize,
         parcel: Answer<Parcel>,
         terms: Terms,
     ) -> impl Future<Output = Result<Shipment, ServerError>> + Send + use<> {
-        let (own, peer) = (self.peers[self.own].clone(), self.peers[from].clone());
+        let (peers, own) = (self.peers.clone(), self.own);
         async move {
-            let Some(parcel) = first_of(parcel.wait(), own.ended(), peer.ended()).await else {
-                let left = if own.has_ended() { &own } else { &peer };
-                return Err(left_out(left.service().device));
-            };
-            let Parcel { terms: theirs, shipment } = parcel;
+            let Parcel { terms: theirs, shipment } = first_of(parcel.wait(), &peers).await?;
             if theirs != terms {
-                let (here, there) = (own.service().device, peer.service().device);
+                let [here, there] = [own, from].map(|place| peers[place].service().device);
                 let reason = format!("all_reduce with {terms:?} on {here:?} and with {theirs:?} on {there:?}");
                 return Err(IoError::Unsupported(reason).into());
             }
@@ -96,27 +92,27 @@ impl Members {
     }
 }
 
-/// The value, unless one of the others ends before there is one.
-async fn first_of<T>(
-    value: impl Future<Output = Result<T, ServerError>>,
-    own: impl Future<Output = ()>,
-    peer: impl Future<Output = ()>,
-) -> Option<T> {
-    let (mut value, mut own, mut peer) = (pin!(value), pin!(own), pin!(peer));
-    poll_fn(|context| {
+/// The value, unless a member ends before there is one.
+async fn first_of<T>(value: impl Future<Output = Result<T, ServerError>>, peers: &[Peer]) -> Result<T, ServerError> {
+    let mut value = pin!(value);
+    let mut ends: Vec<_> = peers.iter().map(|peer| Box::pin(peer.ended())).collect();
+    let found = poll_fn(|context| {
         // What was sent counts, even if its sender is gone by now.
         if let Poll::Ready(value) = value.as_mut().poll(context) {
             return Poll::Ready(value.ok());
         }
-        let ended = own.as_mut().poll(context).is_ready() || peer.as_mut().poll(context).is_ready();
+        let ended = ends.iter_mut().any(|end| end.as_mut().poll(context).is_ready());
         if ended { Poll::Ready(None) } else { Poll::Pending }
+    });
+    found.await.ok_or_else(|| match peers.iter().find(|peer| peer.has_ended()) {
+        Some(peer) => left_out(peer.service().device),
+        None => ServerError::Closed,
     })
-    .await
 }
 
 fn left_out(device: DeviceId) -> ServerError {
     let DeviceId { type_id, index_id } = device;
-    ServerError::DeviceLost { reason: format!("device {type_id}:{index_id} ended before it took part in a collective") }
+    ServerError::DeviceLost { reason: format!("device {type_id}:{index_id} ended before a collective was through") }
 }
 
 /// All links of one call, by member.
