@@ -7,7 +7,7 @@ use super::*;
 fn members(count: usize) -> Option<Vec<Client>> {
     let mut members: Vec<Client> = (0..count).map(|_| device()).collect();
     if !members[0].has_device_transport() {
-        eprintln!("skipped: the device has no transport");
+        skip("the device has no transport");
         return None;
     }
     members.sort_by_key(|client| client.service_id().device);
@@ -268,7 +268,8 @@ fn ask(members: &[Client], call: impl Fn(usize, &mut Client, Vec<DeviceId>) -> H
 fn members_that_disagree_all_fail_and_agree_the_next_time() {
     guarded(|| {
         let Some(members) = members(3) else { return };
-        let disagreements: [fn(usize) -> (usize, ElemType, ReduceOperation); 3] = [
+        type Terms = (usize, ElemType, ReduceOperation);
+        let disagreements: [fn(usize) -> Terms; 3] = [
             |place| (if place == 2 { 8 } else { 4096 }, ElemType::U32, ReduceOperation::Sum),
             |place| (4096, if place == 1 { ElemType::F32 } else { ElemType::U32 }, ReduceOperation::Sum),
             |place| (8, ElemType::U32, if place == 0 { ReduceOperation::Min } else { ReduceOperation::Max }),
@@ -293,7 +294,8 @@ fn what_one_member_is_refused_is_told_to_all() {
     guarded(|| {
         let Some(members) = members(2) else { return };
         let foreign = host().create(Bytes::from(vec![1; 8]));
-        let calls: [&dyn Fn(&Client) -> (Handle, ElemType, ReduceOperation); 4] = [
+        type Call<'a> = &'a dyn Fn(&Client) -> (Handle, ElemType, ReduceOperation);
+        let calls: [Call<'_>; 4] = [
             &|_| (foreign.clone(), ElemType::U32, ReduceOperation::Sum),
             &|client| (client.empty(4), ElemType::U32, ReduceOperation::Sum),
             &|client| (client.empty(8).offset_start(16), ElemType::U32, ReduceOperation::Sum),

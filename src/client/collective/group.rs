@@ -118,17 +118,19 @@ fn left_out(device: DeviceId) -> ServerError {
 /// All links of one call, by member.
 fn links(count: usize) -> Vec<Links> {
     let mut all: Vec<Links> = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-    for a in 0..count {
-        for b in 0..a {
-            let [(a_source, for_b), (a_result, b_result_in), (b_source, for_a), (b_result, a_result_in)] =
-                [reply(), reply(), reply(), reply()];
-            all[a][b] =
-                Some(Link { source: a_source, result: a_result, their_source: for_a, their_result: a_result_in });
-            all[b][a] =
-                Some(Link { source: b_source, result: b_result, their_source: for_b, their_result: b_result_in });
-        }
+    for (a, b) in (0..count).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        let (of_a, of_b) = pair();
+        (all[a][b], all[b][a]) = (Some(of_a), Some(of_b));
     }
     all
+}
+
+/// The two ends of what two members owe each other.
+fn pair() -> (Link, Link) {
+    let ((source, their_source), (result, their_result)) = (reply(), reply());
+    let ((back_source, our_source), (back_result, our_result)) = (reply(), reply());
+    let there = Link { source: back_source, result: back_result, their_source, their_result };
+    (Link { source, result, their_source: our_source, their_result: our_result }, there)
 }
 
 /// Calls of one set of devices that not all members have come to.

@@ -2,13 +2,17 @@
 
 use super::*;
 
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
 /// Two logical devices: what one read back is copied by the other from where it lies.
 #[test]
 fn a_device_copies_from_the_host_memory_of_another() {
     let (mut from, mut to) = (Bench::new(&options()), Bench::new(&sets()));
     if !from.device.properties().features.host_import {
-        eprintln!("skipped: the device imports no host memory");
-        return;
+        return skip("the device imports no host memory");
     }
     let data: Vec<u32> = (0..1024).map(|i| i * 7 + 1).collect();
     from.upload(at(DATA, 0, 4096), &words(&data));
