@@ -34,9 +34,10 @@ fn the_budget_of_launches_does_not_hold_a_caller_of_collectives_back() {
     guarded(|| {
         let builder = Compute::builder().validation(is_validating()).logical_devices(5).max_in_flight(2);
         let compute = builder.build().unwrap();
-        let physical = super::compute().devices().len();
-        let clients: Vec<Client> =
-            [3, 4].map(|copy| compute.client(compute.devices()[copy * physical].id).unwrap()).to_vec();
+        let physical = super::compute().devices();
+        let place = physical.iter().position(|info| info.id == default_id()).unwrap();
+        let copies = [3, 4].map(|copy| compute.devices()[copy * physical.len() + place].id);
+        let clients = copies.map(|id| compute.client(id).unwrap());
         if !clients[0].has_device_transport() {
             return skip("the device has no transport");
         }

@@ -11,7 +11,7 @@
 //! - **V2** What Vulkan wants synchronised by its user is reached through `&mut`, or belongs to the thread of the
 //!   device.
 //! - **V3** What a pending submission names is neither destroyed nor reset.
-//! - **V4** The host touches a mapped range only when no pending submission may.
+//! - **V4** The host touches a mapped range only when no pending submission may, of any device that reaches it.
 //! - **V5** What a structure points to outlives the call: both are made in one function.
 //! - **V6** A feature or an extension is used only where the plan has enabled it.
 //! - **V7** Ids lead to living objects: the engine resolves them before it makes a command.

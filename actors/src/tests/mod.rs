@@ -3,5 +3,6 @@
 mod failures;
 mod observe;
 mod orders;
+mod peers;
 mod regions;
 mod rig;

@@ -3,7 +3,7 @@
 use super::rig::Rig;
 use crate::bytes::Bytes;
 use crate::id::StreamId;
-use crate::message::{Body, BufferRange};
+use crate::message::{Body, BufferRange, Incoming};
 use crate::sim::SimOptions;
 use crate::tensor::Rows;
 use proptest::prelude::*;
@@ -120,6 +120,24 @@ fn a_copy_on_the_device_takes_rows_and_what_spoils_them() {
     assert!(rig.read(STREAM, target).is_err(), "the rest was not written");
     let rest = BufferRange { size: 20, ..target };
     assert_eq!(rig.read(STREAM, rest).unwrap(), [9, 7, 7, 7, 7]);
+}
+
+#[test]
+fn bytes_on_their_way_hold_up_their_buffer_and_not_their_stream() {
+    let mut rig = Rig::new(SimOptions::default());
+    let (late, other) = (filled(&mut rig, 1), filled(&mut rig, 2));
+    for chunk in 0..3 {
+        let from = Incoming::Future(Box::pin(std::future::pending()));
+        let to = BufferRange { offset: 4 * chunk, size: 4, ..late };
+        rig.mailbox.send(STREAM, Body::Receive { to, rows: None, from });
+    }
+    let kernels = rig.kernels.clone();
+    rig.launch(STREAM, &kernels.affine, &[other], &[3, 1]);
+    assert_eq!(rig.read(STREAM, other).unwrap(), [7; WORDS]);
+    let held = rig.begin_read(STREAM, late);
+    (0..10).for_each(|_| rig.turn());
+    assert_eq!(rig.counts()[3], 4, "three chunks, and the read behind them");
+    drop(held);
 }
 
 /// One thing that happens.
