@@ -28,6 +28,7 @@ use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::Event;
 use vkactor_actors::port::{Device, DeviceError, Fill, Limits, Moment, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
+use vkactor_actors::region::Region;
 
 /// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
 #[derive(Debug)]
@@ -357,6 +358,19 @@ impl Device for VulkanDevice {
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         Arc::new(self.recorder.pages.show(at, self.mailbox().clone()))
+    }
+
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {
+        match PageMemory::adopted(&self.shared, region) {
+            Ok(memory) => {
+                self.recorder.pages.insert(page, memory, PageKind::Upload);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "host memory of another device is not imported");
+                false
+            }
+        }
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Pipeline) {

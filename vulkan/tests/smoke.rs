@@ -22,6 +22,8 @@ use vkactor_vulkan::{
 
 #[path = "smoke/loops.rs"]
 mod loops;
+#[path = "smoke/regions.rs"]
+mod regions;
 
 /// A liveness guard: no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -47,10 +47,14 @@ pub(crate) struct Held {
 impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
-        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
+        // What gives something back, and what waits for bytes to come, concern the buffers that they name alone.
+        let apart = matches!(
+            self.envelope.body,
+            Body::Receive { .. } | Body::Release { .. } | Body::Graph(GraphCall::Drop { .. })
+        );
         // A launch has its place in the window that is open on its stream, whatever it waits for.
         let is_launch = matches!(self.envelope.body, Body::Launch(_));
-        (is_launch || self.reason.holds_stream()) && !gives_back
+        (is_launch || self.reason.holds_stream()) && !apart
     }
 }
 
@@ -179,6 +183,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         Body::Launch(launch) => {
             launch.buffers.iter().any(&mut range) || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
         }
+        Body::Copy { from, to, .. } => range(from) || range(to),
         Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
         Body::Receive { to, .. } | Body::Write { to, .. } => range(to),
         Body::Release { buffer } | Body::Reserve { buffer, .. } => see(*buffer),

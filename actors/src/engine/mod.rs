@@ -6,6 +6,7 @@
 
 mod buffer;
 pub mod command;
+mod copy;
 mod dry;
 mod fault;
 mod fill;
@@ -143,10 +144,10 @@ impl Engine {
             budget: options.memory_budget,
         });
         Self {
+            buffers: Buffers::of(options.actor),
             options,
             memory,
             hazards: HazardTracker::default(),
-            buffers: Buffers::default(),
             streams: IdMap::default(),
             kernels: Kernels::default(),
             held: Vec::new(),
@@ -201,6 +202,8 @@ impl Engine {
             Event::Lost(reason) => self.lose(reason, out),
             Event::PinnedDropped(span) => self.memory.release_host(span),
             Event::Progress(value) => self.progress(value, out),
+            // The shell's own: no page of the engine lies in it.
+            Event::RegionGivenUp(_) => {}
             Event::Stalled(waited) if waited >= STALL_LIMIT => {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }
@@ -330,6 +333,7 @@ impl Engine {
                 self.sweep(true, out);
                 reply.send(());
             }
+            Body::Copy { from, rows, to } => self.copy(stream, &from, rows, &to, out),
             Body::DryRun { on, reply } => {
                 self.memory.dry_run(stream, on);
                 reply.send(());

@@ -4,6 +4,8 @@ mod dry;
 mod failures;
 mod observe;
 mod orders;
+mod peers;
+mod regions;
 mod rig;
 mod uploads;
 mod waiting;
