@@ -8,9 +8,10 @@ use crate::engine::memory::{
 use crate::error::{LaunchError, ProfileError, ServerError};
 use crate::id::{BufferId, Holder, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
-use crate::port::Reflection;
+use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
 use crate::properties::GraphKind;
+use crate::region::RegionId;
 use crate::reply::Reply;
 use crate::tensor::Rows;
 use crate::trace::{TraceSink, TraceSummary};
@@ -59,6 +60,8 @@ pub enum Event {
     PinnedDropped(Span),
     /// The timeline is at this value.
     Progress(TimelineValue),
+    /// The device that made a region, which this one took in, has no more use for it.
+    RegionGivenUp(RegionId),
     /// The device was waited for this long without progress.
     Stalled(Duration),
     /// The validation layer found an error in what was recorded.
@@ -107,6 +110,15 @@ pub enum Body {
         /// Answered when it is done.
         reply: Reply<()>,
     },
+    /// Copy on the device.
+    Copy {
+        /// Where from. It holds the rows.
+        from: BufferRange,
+        /// What to take there.
+        rows: Rows,
+        /// Where to, dense, from its start: another buffer, with room for the rows.
+        to: BufferRange,
+    },
     /// Start or end a dry run of the stream; starts and ends are counted.
     DryRun {
         /// Start, not end.
@@ -142,6 +154,13 @@ pub enum Body {
         /// The hold.
         lease: LeaseId,
     },
+    /// Lend pinned memory, for the caller to fill.
+    Lend {
+        /// Bytes of each piece, not zero.
+        sizes: Vec<u64>,
+        /// What fills each, in order.
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
+    },
     /// Change where the stream's reservations go.
     Mode(MemoryAllocationMode),
     /// A profiling call.
@@ -161,6 +180,8 @@ pub enum Body {
         rows: Option<Rows>,
         /// Where the bytes come from.
         from: Incoming,
+        /// As of [`Body::Write`].
+        budget: usize,
     },
     /// Append a memory report to the records.
     Record {
@@ -202,13 +223,6 @@ pub enum Body {
         /// By what.
         error: Box<ServerError>,
     },
-    /// Copy bytes into pinned memory.
-    Stage {
-        /// The bytes.
-        bytes: Vec<Bytes>,
-        /// The same bytes, pinned.
-        reply: Reply<Result<Vec<Bytes>, ServerError>>,
-    },
     /// Finish what was sent, then stop.
     Stop,
     /// Wait for all work before, then check ranges.
@@ -235,6 +249,8 @@ pub enum Body {
         bytes: Bytes,
         /// Bytes for which places in the budget were taken, to be given back when the copy is done.
         budget: usize,
+        /// Whether its place in the stream has come already: a window opened since does not refuse it.
+        placed: bool,
     },
 }
 
@@ -343,15 +359,17 @@ pub enum ProfileCall {
     End {
         /// Which.
         window: ProfileWindow,
-        /// Whether there was one.
-        reply: Reply<Result<(), ProfileError>>,
+        /// Whether it is closed, where it may be refused; without one a refusal is told by the time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
         /// Its time, once the work is done.
         ticks: Reply<Result<ProfileTicks, ProfileError>>,
     },
     /// Open a window.
     Start {
-        /// Which.
-        reply: Reply<Result<ProfileWindow, ProfileError>>,
+        /// Which: a fresh one, on the stream of the message.
+        window: ProfileWindow,
+        /// Whether it is open, where it may be refused; without one a refusal is told by its time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
     },
 }
 

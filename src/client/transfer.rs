@@ -4,7 +4,8 @@ use crate::client::Client;
 use vkactor_actors::bytes::{AllocationProperty, Bytes, Delivery};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
-use vkactor_actors::message::{Body, BufferRange, Incoming};
+use vkactor_actors::message::{Body, BufferRange};
+use vkactor_actors::port::Fill;
 use vkactor_actors::properties::ElemType;
 use vkactor_actors::tensor::{CopyDescriptor, Rows};
 
@@ -15,7 +16,7 @@ impl Client {
     /// cannot be had: whoever looks at those is told.
     ///
     /// # Ordering
-    /// Blocks until the bytes are copied. It does not wait for work on the device.
+    /// Blocks until the bytes are copied, by the caller's thread. It does not wait for work on the device.
     pub fn staging<'a, I>(&self, bytes: I, file_only: bool)
     where
         I: Iterator<Item = &'a mut Bytes>,
@@ -39,7 +40,7 @@ impl Client {
                 }
                 Err(error) => tracing::warn!(%error, "bytes were not staged"),
             }
-            if batch_bytes >= STAGE_BYTES {
+            if batch_bytes >= LENT_BYTES {
                 self.pin(std::mem::take(&mut batch));
                 batch_bytes = 0;
             }
@@ -52,19 +53,26 @@ impl Client {
         if batch.is_empty() {
             return;
         }
-        let (slots, bytes): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        match self.ask_and_wait(|reply| Body::Stage { bytes, reply }) {
-            Ok(pinned) => slots.into_iter().zip(pinned).for_each(|(slot, pinned)| *slot = pinned),
-            Err::<_, ServerError>(error) => tracing::warn!(%error, "bytes were not staged"),
+        match self.borrow_pinned(batch.iter().map(|(_, bytes)| bytes.len() as u64).collect()) {
+            Ok(places) => batch.into_iter().zip(places).for_each(|((slot, bytes), fill)| *slot = fill.write(&bytes)),
+            Err(error) => tracing::warn!(%error, "bytes were not staged"),
         }
     }
 
-    /// A buffer on the device and stream of `dst_server` with the bytes that `src` has here. Devices of one runtime
-    /// that has a transport between them use it; otherwise the bytes pass through the host.
+    /// Pinned memory of these sizes, none of them zero, for the caller to fill.
+    pub(super) fn borrow_pinned(&self, sizes: Vec<u64>) -> Result<Vec<Fill>, ServerError> {
+        self.ask_and_wait(|reply| Body::Lend { sizes, reply })
+    }
+
+    /// A buffer on the device and stream of `dst_server` with the bytes that `src` has here. Within one device they are
+    /// copied there. Between devices of one runtime that has a transport (see [`Client::has_device_transport`]) both
+    /// devices copy by themselves, through host memory that both reach; otherwise the host copies in between. Large
+    /// transfers go in chunks, so that both buses are busy.
     ///
     /// # Ordering
     /// Returns at once. The bytes are those of work sent before on this stream; work sent later on the stream of
-    /// `dst_server` finds them. `src` stays as it is, and may be written or dropped.
+    /// `dst_server` finds them. `src` stays as it is, and may be written or dropped. Host memory of the size of the
+    /// transfer is taken until it is through.
     ///
     /// # Errors
     /// The new buffer carries what goes wrong: a handle of another device, the failure that `src` carries, a read
@@ -92,9 +100,15 @@ impl Client {
         match part {
             Err(error) => dst_server.spoil(to, error),
             Ok(_) if size == 0 => {}
-            Ok(part) => {
-                let from = Incoming::Future(Box::pin(self.request_one(Ok(part))));
-                dst_server.send(Body::Receive { to, rows: Some(Rows::contiguous(size)), from });
+            // A device that tells failures late has to be asked for each read.
+            Ok((from, rows))
+                if self.has_device_transport() && self.mailbox().actor() == dst_server.mailbox().actor() =>
+            {
+                self.send(Body::Copy { from, rows, to });
+            }
+            Ok((from, rows)) => {
+                let shipment = self.ship(from, rows);
+                dst_server.land(to, rows, std::future::ready(Ok(shipment)));
             }
         }
         Handle::of(allocation, size)
@@ -110,6 +124,6 @@ fn at_hand(slot: &Bytes) -> Result<Bytes, ServerError> {
     }
 }
 
-/// Bytes that are asked to be pinned at once: more would lie twice in the memory of the host for longer than it takes
-/// to copy them, and fewer would make the way to the actor tell (64 MiB are copied in 7 ms).
-const STAGE_BYTES: usize = 64 << 20;
+/// Bytes of pinned memory that are asked for at once: more would lie idle for longer than it takes to fill them, and
+/// fewer would make the way to the actor tell (64 MiB are copied in 7 ms).
+const LENT_BYTES: usize = 64 << 20;

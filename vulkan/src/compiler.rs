@@ -38,7 +38,12 @@ impl Compiler for VulkanCompiler {
         let shader = translate(kernel, source, options, &self.target)?;
         let pipeline = Pipeline::new(&self.shared, &shader, self.cache.raw(), kernel)?;
         self.cache.grown();
-        let reflection = Reflection { buffers: Some(shader.access), info_bytes: Some(shader.info_bytes) };
+        let measured = shader.measured.iter().enumerate().filter(|(_, measured)| **measured);
+        let reflection = Reflection {
+            buffers: Some(shader.access),
+            measured: measured.map(|(index, _)| index).collect(),
+            info_bytes: Some(shader.info_bytes),
+        };
         Ok(Compiled { pipeline, reflection })
     }
 }
@@ -65,6 +70,7 @@ fn target(plan: &crate::plan::DevicePlan) -> ShaderTarget {
             subgroups: limits.subgroups,
             atomic_float: plan.has_atomic_float(),
             buffer_addresses: features.addresses,
+            matrix: plan.has_matrix(),
             zero_workgroup: features.zero_workgroup,
         },
     }

@@ -24,9 +24,9 @@ pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DevicePro
             types: types(plan),
             atomic_float: plan.has_atomic_float(),
             subgroups: limits.subgroups,
-            matrix: if plan.features.matrix { matrix.to_vec() } else { Vec::new() },
-            device_transport: false,
-            host_import: false,
+            matrix: if plan.has_matrix() { matrix.to_vec() } else { Vec::new() },
+            device_transport: plan.import_alignment.is_some(),
+            host_import: plan.import_alignment.is_some(),
             graph: GraphKind::Hardware,
         },
         memory: MemoryDeviceProperties {
@@ -62,6 +62,7 @@ pub(crate) fn target(plan: &DevicePlan) -> TargetProperties {
 pub(crate) fn limits(plan: &DevicePlan) -> port::Limits {
     port::Limits {
         binding_bytes: plan.limits.binding,
+        length_bytes: plan.length_bytes_max(),
         empty_bindings: plan.features.null_descriptor,
         aliased_bindings: true,
         late_failures: false,

@@ -5,7 +5,7 @@ use crate::engine::fault::{Claim, Claims, FaultLedger, Found};
 use crate::engine::ids::IdMap;
 use crate::engine::memory::Slice;
 use crate::error::ServerError;
-use crate::id::{BufferId, Holder, StreamId};
+use crate::id::{ActorId, BufferId, Holder, StreamId};
 use crate::message::BufferRange;
 use std::ops::Range;
 
@@ -53,6 +53,11 @@ fn bytes(range: &BufferRange) -> Range<u64> {
 }
 
 impl Buffers {
+    /// No reservations, of this run of an actor.
+    pub(crate) fn of(actor: ActorId) -> Self {
+        Self { ledger: FaultLedger::of(actor), ..Self::default() }
+    }
+
     /// Adds a reservation, or gives memory to one that waited for it.
     pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId, holder: Holder) {
         let claims = Claims::default();
@@ -133,8 +138,9 @@ impl Buffers {
 
     /// Spoils a range by a new failure.
     pub(crate) fn fail(&mut self, range: &BufferRange, error: ServerError) {
-        let claim = self.ledger.fail(error);
-        self.claim(range, claim);
+        for claim in self.ledger.fail_all(error) {
+            self.claim(range, claim);
+        }
     }
 
     /// Spoils a range.

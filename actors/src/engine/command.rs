@@ -6,7 +6,7 @@ use crate::engine::observe::Noted;
 use crate::error::{ProfileError, ServerError};
 use crate::kernel::CubeKernel;
 use crate::message::Sealed;
-use crate::port::PageKind;
+use crate::port::{Fill, PageKind};
 use crate::profile::ProfileTicks;
 use crate::reply::Reply;
 use crate::trace::{TraceSink, TraceSummary};
@@ -41,6 +41,13 @@ pub struct Span {
     pub offset: u64,
     /// How many bytes.
     pub size: u64,
+}
+
+impl Span {
+    /// Whether the two have a byte in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.page == other.page && self.offset < other.offset + other.size && other.offset < self.offset + self.size
+    }
 }
 
 /// A run of entries of one of the arrays of [`Commands`].
@@ -98,7 +105,7 @@ pub enum Command {
     },
     /// Sets bytes to zero. Offset and size are multiples of four.
     Zero(Span),
-    /// Runs a sealed recording. The engine puts a barrier before it and after it.
+    /// Runs a recording. The engine puts a barrier before it and after it.
     Replay(GraphId),
     /// Takes the time once everything before is done.
     Timestamp(TimestampSlot),
@@ -185,6 +192,8 @@ pub enum Action {
     },
     /// Forget a sealed recording.
     DropGraph(GraphId),
+    /// A capture window was refused, or is closed.
+    EndCapture,
     /// Give back places for so many launches.
     FinishLaunches(usize),
     /// Give back the places of an upload of so many bytes.
@@ -200,9 +209,12 @@ pub enum Action {
         /// What to record.
         report: MemoryReport,
     },
-    /// Keep a recording in place of an earlier one of this name, and answer. A refusal is told to the engine by
-    /// `seal_refused`.
+    /// Keep a recording, tell the engine at once by `seal_answered`, and answer.
     Seal {
+        /// The device's name for it.
+        recording: GraphId,
+        /// The one that it takes the place of, if any.
+        like: Option<GraphId>,
         /// What it becomes.
         sealed: Sealed,
         /// What it runs.
@@ -253,6 +265,22 @@ pub enum Action {
         value: TimelineValue,
         /// Its commands, in order.
         noted: Vec<Noted>,
+    },
+    /// Lend upload pages, and answer.
+    Lend {
+        /// What to lend.
+        places: Vec<Span>,
+        /// Who asks.
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
+    },
+    /// Copy bytes into pinned memory on a thread of their own, and post them as an arrival.
+    Fill {
+        /// Names the arrival.
+        token: u64,
+        /// Where to.
+        to: Span,
+        /// The bytes. Not lazy.
+        bytes: Bytes,
     },
     /// Wait for bytes that come from outside, and post them.
     Fetch {

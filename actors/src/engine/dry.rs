@@ -37,7 +37,7 @@ impl Engine {
     /// In a dry run launches do not run and writes write nothing. What has an answer says why there is none.
     fn count_only(&mut self, envelope: Envelope, out: &mut Outbox) -> Option<Envelope> {
         match envelope.body {
-            Body::Launch(_) | Body::Write { .. } => Some(envelope),
+            Body::Copy { .. } | Body::Launch(_) | Body::Write { .. } => Some(envelope),
             _ => {
                 let reason = "reserved in a dry run, which backs no memory: use it when the dry run is over".to_owned();
                 self.fail_use(envelope, IoError::Unsupported(reason).into(), out);
@@ -50,12 +50,14 @@ impl Engine {
     pub(super) fn fail_use(&mut self, envelope: Envelope, error: ServerError, out: &mut Outbox) {
         let Envelope { lease, stream, body } = envelope;
         match body {
+            Body::Copy { to, .. } => self.buffers.fail(&to, error),
             Body::Graph(GraphCall::Rebind { reply, .. }) => reply.send(Err(error)),
             Body::Launch(mut launch) => {
                 launch.refused = Some(Box::new(error));
                 self.launch(lease, stream, launch, out);
             }
-            Body::Read { reply, .. } | Body::Stage { reply, .. } => reply.send(Err(error)),
+            Body::Lend { reply, .. } => reply.send(Err(error)),
+            Body::Read { reply, .. } => reply.send(Err(error)),
             Body::Resource { reply, .. } => reply.send(Err(error)),
             Body::Write { to, budget, .. } => {
                 self.buffers.fail(&to, error);
@@ -77,7 +79,9 @@ impl Engine {
         match body {
             // What was refused does not run.
             Body::Launch(launch) if launch.refused.is_some() => {}
-            Body::Launch(_) | Body::Read { .. } | Body::Resource { .. } | Body::Write { .. } => _ = names(body, see),
+            Body::Copy { .. } | Body::Launch(_) | Body::Read { .. } | Body::Resource { .. } | Body::Write { .. } => {
+                _ = names(body, see)
+            }
             Body::Graph(GraphCall::Rebind { new, .. }) => _ = see(new.buffer),
             _ => {}
         }

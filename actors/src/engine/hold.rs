@@ -5,7 +5,7 @@
 
 use crate::engine::command::{Outbox, PipelineId, TimelineValue};
 use crate::engine::{Engine, Parked};
-use crate::id::BufferId;
+use crate::id::{BufferId, StreamId};
 use crate::message::{Body, BufferRange, Count, Envelope, GraphCall};
 
 /// What a message waits for.
@@ -15,6 +15,9 @@ pub(crate) enum Reason {
     Arrival(u64),
     /// Other held messages.
     Behind,
+    /// Copies beside the actor, until fewer than this many are going on. What waits is the rest of the upload that
+    /// they belong to, so they do not hold it up.
+    Fills(usize),
     /// A kernel.
     Kernel(PipelineId),
     /// Memory that the device still uses, until the timeline is there. It holds up its buffer and, but for a launch,
@@ -27,7 +30,7 @@ impl Reason {
     fn holds_stream(self) -> bool {
         match self {
             Self::Behind | Self::Kernel(_) => true,
-            Self::Arrival(_) | Self::Memory(_) => false,
+            Self::Arrival(_) | Self::Fills(_) | Self::Memory(_) => false,
         }
     }
 }
@@ -44,10 +47,14 @@ pub(crate) struct Held {
 impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
-        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
+        // What gives something back, and what waits for bytes to come, concern the buffers that they name alone.
+        let apart = matches!(
+            self.envelope.body,
+            Body::Receive { .. } | Body::Release { .. } | Body::Graph(GraphCall::Drop { .. })
+        );
         // A launch has its place in the window that is open on its stream, whatever it waits for.
         let is_launch = matches!(self.envelope.body, Body::Launch(_));
-        (is_launch || self.reason.holds_stream()) && !gives_back
+        (is_launch || self.reason.holds_stream()) && !apart
     }
 }
 
@@ -60,6 +67,13 @@ impl Engine {
         waits_for_all(body)
             || (keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
             || names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
+            || (matches!(body, Body::Profile(_)) && self.is_held_up(Self::place(envelope)))
+    }
+
+    /// Whether anything of the stream is held. A window begins and ends behind what was sent before it, bytes on
+    /// their way included.
+    fn is_held_up(&self, stream: StreamId) -> bool {
+        self.held.iter().any(|held| Self::place(&held.envelope) == stream)
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
@@ -119,10 +133,12 @@ impl Engine {
         let waits = match one.reason {
             Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
             Reason::Behind => false,
+            Reason::Fills(below) => self.fills.len() >= below,
             Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
             Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
         };
-        if waits || self.is_blocked(&one.envelope) {
+        let is_rest = matches!(one.reason, Reason::Fills(_));
+        if waits || (!is_rest && self.is_blocked(&one.envelope)) {
             self.hold(one.envelope, one.reason);
             return;
         }
@@ -149,10 +165,10 @@ pub(crate) fn keeps_stream_order(body: &Body) -> bool {
         Body::Cleanup { .. }
             | Body::LeaseAsk { .. }
             | Body::LeaseEnd { .. }
+            | Body::Lend { .. }
             | Body::Record { .. }
             | Body::Release { .. }
             | Body::Report { .. }
-            | Body::Stage { .. }
             | Body::Stop
             | Body::Usage { .. }
             | Body::Graph(GraphCall::Drop { .. })
@@ -167,6 +183,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         Body::Launch(launch) => {
             launch.buffers.iter().any(&mut range) || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
         }
+        Body::Copy { from, to, .. } => range(from) || range(to),
         Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
         Body::Receive { to, .. } | Body::Write { to, .. } => range(to),
         Body::Release { buffer } | Body::Reserve { buffer, .. } => see(*buffer),
@@ -178,11 +195,11 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Install { .. }
         | Body::LeaseAsk { .. }
         | Body::LeaseEnd { .. }
+        | Body::Lend { .. }
         | Body::Mode(_)
         | Body::Profile(_)
         | Body::Record { .. }
         | Body::Report { .. }
-        | Body::Stage { .. }
         | Body::Stop
         | Body::Trace(_)
         | Body::Usage { .. } => false,

@@ -6,8 +6,10 @@
 
 mod buffer;
 pub mod command;
+mod copy;
 mod dry;
 mod fault;
+mod fill;
 mod graph;
 mod hazard;
 mod hold;
@@ -30,11 +32,11 @@ use crate::message::{Body, Envelope, Event, GraphCall, ProfileCall};
 use crate::port::Limits;
 use crate::properties::DeviceProperties;
 use buffer::Buffers;
-use command::{Action, Command, Commands, GraphId, Outbox, PageId, TimelineValue};
+use command::{Action, Command, Commands, GraphId, Outbox, PageId, TimelineValue, TimestampSlot};
 use graph::{Capture, Graph};
 use hazard::{Access, HazardTracker};
 use hold::{Held, Reason};
-use ids::IdMap;
+use ids::{IdMap, IdSet};
 use launch::Kernels;
 use lease::Lease;
 use memory::{MemoryLimits, MemoryManager};
@@ -102,6 +104,8 @@ pub struct Engine {
     kernels: Kernels,
     held: Vec<Held>,
     arrivals: IdMap<u64, Option<Result<Bytes, ServerError>>>,
+    /// Arrivals that are copies beside the actor.
+    fills: IdSet<u64>,
     next_token: u64,
     timeline: Timeline,
     graphs: IdMap<GraphId, Graph>,
@@ -140,14 +144,15 @@ impl Engine {
             budget: options.memory_budget,
         });
         Self {
+            buffers: Buffers::of(options.actor),
             options,
             memory,
             hazards: HazardTracker::default(),
-            buffers: Buffers::default(),
             streams: IdMap::default(),
             kernels: Kernels::default(),
             held: Vec::new(),
             arrivals: IdMap::default(),
+            fills: IdSet::default(),
             next_token: 0,
             timeline: Timeline::new(),
             graphs: IdMap::default(),
@@ -176,6 +181,7 @@ impl Engine {
     pub fn handle(&mut self, event: Event, out: &mut Outbox) {
         match event {
             Event::Arrived { token, bytes } => {
+                self.fills.remove(&token);
                 if let Some(place) = self.arrivals.get_mut(&token) {
                     *place = Some(bytes);
                 }
@@ -196,6 +202,8 @@ impl Engine {
             Event::Lost(reason) => self.lose(reason, out),
             Event::PinnedDropped(span) => self.memory.release_host(span),
             Event::Progress(value) => self.progress(value, out),
+            // The shell's own: no page of the engine lies in it.
+            Event::RegionGivenUp(_) => {}
             Event::Stalled(waited) if waited >= STALL_LIMIT => {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }
@@ -275,10 +283,10 @@ impl Engine {
         self.waiters > 0
     }
 
-    /// Whether messages wait for a compilation.
+    /// Whether messages wait for what a thread of the pool does.
     #[cfg(test)]
-    pub(crate) fn is_waiting_for_kernels(&self) -> bool {
-        self.held.iter().any(|held| matches!(held.reason, Reason::Kernel(_)))
+    pub(crate) fn is_waiting_for_threads(&self) -> bool {
+        self.held.iter().any(|held| matches!(held.reason, Reason::Arrival(_) | Reason::Kernel(_)))
     }
 
     /// Live reservations, host and device bytes in use, graphs, and held messages: all are zero when all is gone.
@@ -325,6 +333,7 @@ impl Engine {
                 self.sweep(true, out);
                 reply.send(());
             }
+            Body::Copy { from, rows, to } => self.copy(stream, &from, rows, &to, out),
             Body::DryRun { on, reply } => {
                 self.memory.dry_run(stream, on);
                 reply.send(());
@@ -345,12 +354,15 @@ impl Engine {
                 self.clear_for_lease(out);
             }
             Body::LeaseEnd { lease } => self.end_lease(lease, out),
+            Body::Lend { sizes, reply } => self.lend(lease, stream, sizes, reply, waited, out),
             Body::Mode(mode) => self.memory.set_mode(stream, mode),
             Body::Profile(ProfileCall::Abandon { window }) => self.abandon_window(window),
             Body::Profile(ProfileCall::End { window, reply, ticks }) => self.end_window(window, reply, ticks, out),
-            Body::Profile(ProfileCall::Start { reply }) => self.start_window(stream, reply),
+            Body::Profile(ProfileCall::Start { window, reply }) => self.start_window(window, reply),
             Body::Read { parts, reply } => self.read(lease, stream, parts, reply, waited, out),
-            Body::Receive { to, rows, from } => self.receive(lease, stream, to, rows, from, out),
+            Body::Receive { to, rows, from, budget } => {
+                self.receive(lease, stream, transfer::Expected { to, rows, budget }, from, out);
+            }
             Body::Record { label } => {
                 out.actions.push(Action::Record { label, report: self.memory.report(stream) });
             }
@@ -361,7 +373,6 @@ impl Engine {
             }
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
-            Body::Stage { bytes, reply } => self.stage(lease, stream, bytes, reply, waited, out),
             Body::Stop => {
                 self.stopping = true;
                 self.hungry.clear();
@@ -370,8 +381,9 @@ impl Engine {
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
             Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
-            Body::Write { to, rows, bytes, budget } => {
-                self.write(lease, stream, transfer::Upload { to, rows, bytes, budget }, waited, out);
+            Body::Write { to, rows, bytes, budget, placed } => {
+                let upload = transfer::Upload { to, rows, bytes, budget, placed };
+                self.write(lease, stream, upload, waited, out);
             }
         }
     }
@@ -442,10 +454,24 @@ impl Engine {
 
     /// Starts the windows that wait for work on the stream.
     fn begin_work(&mut self, stream: StreamId, out: &mut Outbox) {
-        if let Some(slot) = self.windows.begin(stream) {
-            out.commands.list.push(Command::Timestamp(slot));
-            self.timeline.open.commands += 1;
+        let waiting = self.windows.unstarted(stream);
+        if waiting > 0 {
+            let slot = self.take_time(waiting, out);
+            self.windows.begin(stream, slot);
         }
+    }
+
+    /// The place of a timestamp of this moment, for so many windows. Nothing has happened since the last command
+    /// where that is a timestamp itself.
+    fn take_time(&mut self, users: u32, out: &mut Outbox) -> TimestampSlot {
+        if let Some(Command::Timestamp(slot)) = out.commands.list.last() {
+            self.windows.share(*slot, users);
+            return *slot;
+        }
+        let slot = self.windows.take(users);
+        out.commands.list.push(Command::Timestamp(slot));
+        self.timeline.open.commands += 1;
+        slot
     }
 
     /// Sends a full batch off. It comes before a command and not behind it, so that what is owed for a command is
@@ -457,10 +483,11 @@ impl Engine {
         }
     }
 
-    /// Notes an answer that is owed once everything before now is done; at once where it is.
+    /// Notes an answer that is owed once everything before now is done; at once where it is. The work before is sent
+    /// off soon, but for a time of it: that is answered whenever the work is done.
     fn when_done(&mut self, waiter: Waiter, out: &mut Outbox) {
         self.waiters += 1;
-        self.urgent = true;
+        self.urgent |= !matches!(waiter, Waiter::Ticks { .. });
         match self.timeline.last() {
             Some(submission) => submission.waiters.push(waiter),
             None => self.answer(waiter, out),
@@ -564,32 +591,5 @@ impl Engine {
         let hungry = std::mem::take(&mut self.hungry);
         hungry.into_iter().for_each(|envelope| self.perform(envelope, true, out));
         self.resume(out);
-    }
-
-    // ------------------------------------------------------------------------------ the hold of the device
-
-    fn clear_for_lease(&mut self, out: &mut Outbox) {
-        if self.lease.is_clearing() {
-            self.submit(out);
-            if self.held.is_empty() && self.timeline.is_idle() {
-                self.lease.grant();
-                self.let_in(out);
-            }
-        }
-    }
-
-    fn end_lease(&mut self, lease: crate::message::LeaseId, out: &mut Outbox) {
-        self.lease.end(lease);
-        self.let_in(out);
-    }
-
-    /// Carries out what waited for the device, up to the next holder.
-    fn let_in(&mut self, out: &mut Outbox) {
-        // An asker among them must be heard before the next is let in.
-        while !self.awaiting_page
-            && let Some(envelope) = self.lease.next()
-        {
-            self.client(envelope, out);
-        }
     }
 }

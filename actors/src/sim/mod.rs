@@ -12,16 +12,17 @@ mod order;
 mod scheduler;
 mod state;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::host::{HostCompiler, PinnedCopy, Program, device_properties, target_properties};
 use crate::id::DeviceId;
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::{Device, DeviceError, Limits, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
+use crate::region::Region;
 use crate::server::{ComputeStorage, Server, ServerStorage};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,10 +55,12 @@ impl Default for SimOptions {
     fn default() -> Self {
         let mut properties = device_properties(MEMORY_BYTES);
         properties.features.graph = GraphKind::Hardware;
+        properties.features.host_import = true;
         properties.hardware.max_cube_count = (CUBES_MAX, CUBES_MAX, CUBES_MAX);
         properties.timing_method = TimingMethod::Device;
         let limits = Limits {
             binding_bytes: properties.memory.max_page_size,
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,
@@ -129,6 +132,11 @@ impl SimDevice {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.control.state()
+    }
+
+    fn loan(&self, at: Span) -> Loan {
+        let Some(mailbox) = self.state().mailbox.clone() else { unreachable!("a device is used before its start") };
+        Loan::new(at, mailbox)
     }
 }
 
@@ -246,10 +254,24 @@ impl Device for SimDevice {
         self.state().write_page(to, bytes);
     }
 
+    fn lend(&mut self, at: Span) -> Fill {
+        let (control, loan, owner) = (self.control.clone(), self.loan(at), self.state().region(at.page));
+        Fill::new(move |bytes| {
+            control.state().write_page(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, owner)))
+        })
+    }
+
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
-        let state = self.state();
-        let Some(mailbox) = state.mailbox.clone() else { unreachable!("a device is used before its start") };
-        Arc::new(PinnedCopy::new(state.host_bytes(at), at, mailbox))
+        let (bytes, owner) = {
+            let state = self.state();
+            (state.host_bytes(at), state.region(at.page))
+        };
+        Arc::new(PinnedCopy::new(bytes, self.loan(at), owner))
+    }
+
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {
+        self.state().adopt(page, region)
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -280,7 +302,12 @@ impl Device for SimDevice {
         self.state().timestamp_ns(slot)
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn moment(&mut self) -> Option<Moment> {
+        // Its time passes with its work, and not otherwise.
+        None
+    }
+
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.state().seal(graph, tape)
     }
 

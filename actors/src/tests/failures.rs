@@ -6,7 +6,6 @@ use crate::id::{BufferId, StreamId};
 use crate::kernel::BufferAccess;
 use crate::message::{Body, BufferRange};
 use crate::sim::{Fault, SimKernel, SimOptions};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const STREAM: StreamId = StreamId(1);
@@ -108,11 +107,11 @@ fn a_device_that_never_signals_ends_every_future_within_the_bound() {
         rig.control.stall(Duration::from_secs(seconds));
         rig.turn();
     }
-    assert!(!rig.lost.load(Ordering::Relaxed));
+    assert!(!rig.ending.is_lost());
     rig.control.stall(Duration::from_secs(120));
     assert!(rig.finish_read(read).unwrap_err().is_device_lost());
     assert!(matches!(rig.wait(sync), Ok(Err(ServerError::DeviceLost { .. }))));
-    assert!(rig.lost.load(Ordering::Relaxed), "the registry loads the device afresh");
+    assert!(rig.ending.is_lost(), "the registry loads the device afresh");
 }
 
 #[test]

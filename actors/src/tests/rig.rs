@@ -2,6 +2,7 @@
 
 use crate::actor::{DeviceActor, ShellOptions};
 use crate::bytes::Bytes;
+use crate::ending::Ending;
 use crate::engine::EngineOptions;
 use crate::error::ServerError;
 use crate::id::{BufferId, DeviceId, Holder, ServiceId, StreamId};
@@ -17,7 +18,6 @@ use std::any::TypeId;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) struct Rig {
     pub(super) mailbox: Mailbox,
     pub(super) kernels: Kernels,
     /// What the registry asks before it gives the actor to another client.
-    pub(super) lost: Arc<AtomicBool>,
+    pub(super) ending: Arc<Ending>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -103,17 +103,17 @@ impl Rig {
             memory_budget,
             zero_memory: false,
         };
-        let lost = Arc::new(AtomicBool::new(false));
+        let ending = Arc::new(Ending::default());
         let shell = ShellOptions {
             spin: Duration::ZERO,
             records: None,
-            lost: lost.clone(),
+            ending: ending.clone(),
             meter: Meter::new("sim", service.device),
         };
         let target = Arc::new(device.target());
         let actor = DeviceActor::new(device, inbox, target, engine, shell);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { actor, control, mailbox, kernels: Kernels::new(), lost, runtime }
+        Self { actor, control, mailbox, kernels: Kernels::new(), ending, runtime }
     }
 
     pub(super) fn turn(&mut self) {
@@ -141,8 +141,7 @@ impl Rig {
                 return value;
             }
             self.turn();
-            if self.actor.engine().is_waiting_for_kernels() {
-                // A compilation is on its way, on a thread of the pool.
+            if self.actor.engine().is_waiting_for_threads() {
                 std::thread::yield_now();
             }
         }
@@ -152,6 +151,11 @@ impl Rig {
     /// Live reservations, bytes in use, graphs, held messages.
     pub(super) fn counts(&mut self) -> [u64; 4] {
         self.actor.engine().counts()
+    }
+
+    /// Places of timestamps that are in use, and all that there are.
+    pub(super) fn timestamps(&mut self) -> [usize; 2] {
+        self.actor.engine().timestamps()
     }
 
     // ------------------------------------------------------------------------------ what clients send
@@ -169,7 +173,7 @@ impl Rig {
     pub(super) fn write(&mut self, stream: StreamId, to: BufferRange, words: &[u32]) {
         let bytes = Bytes::from_elems(words.to_vec());
         let rows = Rows::contiguous(bytes.len() as u64);
-        self.mailbox.send(stream, Body::Write { to, rows, bytes, budget: 0 });
+        self.mailbox.send(stream, Body::Write { to, rows, bytes, budget: 0, placed: false });
     }
 
     pub(super) fn launch(&mut self, stream: StreamId, kernel: &SimKernel, buffers: &[BufferRange], info: &[u32]) {

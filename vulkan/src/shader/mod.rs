@@ -108,6 +108,8 @@ pub(crate) struct ShaderCapabilities {
     pub(crate) atomic_float: bool,
     /// Buffers by 64-bit address.
     pub(crate) buffer_addresses: bool,
+    /// Cooperative matrices in SPIR-V.
+    pub(crate) matrix: bool,
     /// Workgroup memory that the driver zeroes (`shaderZeroInitializeWorkgroupMemory`). Without it one invocation of
     /// each workgroup does, while the others wait.
     pub(crate) zero_workgroup: bool,
@@ -124,6 +126,8 @@ pub(crate) struct Shader {
     pub(crate) bindings: Vec<u32>,
     /// What happens to each buffer, in the order of the arguments; the addresses' where there are addresses.
     pub(crate) access: Vec<BufferAccess>,
+    /// Whether the kernel asks for the length of each buffer that is bound, in the order of the arguments.
+    pub(crate) measured: Vec<bool>,
     /// Parameter bytes of a launch, without addresses.
     pub(crate) info_bytes: u32,
     /// Addresses of eight bytes each in front of the parameters.
