@@ -44,8 +44,9 @@ fn a_page_that_is_refused_fails_one_reservation_and_the_next_works() {
     rig.launch(STREAM, &kernels.copy, &[starved, whole(good.buffer, 16)], &[]);
     assert!(check(&mut rig, good).unwrap_err().is_out_of_memory(), "what is computed from it carries the failure");
     rig.control.clear_faults();
-    let next = filled(&mut rig, 2 << 20, 5);
-    assert!(rig.read(STREAM, next).unwrap().iter().all(|&w| w == 5));
+    let next = whole(rig.reserve(STREAM, 8 << 20), 16);
+    rig.write(STREAM, next, &[5; 16]);
+    assert_eq!(rig.read(STREAM, next).unwrap(), [5; 16]);
 }
 
 #[test]
