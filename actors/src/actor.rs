@@ -318,6 +318,11 @@ impl<D: Device> DeviceActor<D> {
             Action::StartTrace { at, sink, reply } => reply.send(self.start_trace(at, sink)),
             Action::StopTrace { reply } => self.stop_trace(reply),
             Action::Submit { value, commands } => self.submit(value, commands),
+            Action::TakeIn { bytes, reply } => {
+                let mailbox = self.inbox.mailbox();
+                let take = |bytes| self.guests.take_in(&mut self.device, mailbox, bytes);
+                reply.send(Ok(bytes.iter().map(take).collect()));
+            }
             Action::Ticks { start, end, reply } => reply.send(self.ticks(start, end)),
             Action::Trace { value, noted } => self.trace(value, noted),
         }

@@ -379,6 +379,10 @@ impl Engine {
                 self.submit(out);
             }
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
+            Body::TakeIn { bytes, reply } => match self.alive() {
+                Ok(()) => out.actions.push(Action::TakeIn { bytes, reply }),
+                Err(error) => reply.send(Err(error)),
+            },
             Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
             Body::Write { to, rows, bytes, budget, placed } => {
