@@ -71,7 +71,9 @@ fn create(bench: &mut Bench, theirs: &Theirs<'_>, size: u64) -> Result<()> {
     if pinned.property() != AllocationProperty::Pinned {
         return Err(format!("staging left {size} bytes {:?}", pinned.property()).into());
     }
-    let (mut dma, mut copied, mut alone) = (theirs.gpu.commands()?, theirs.gpu.commands()?, theirs.gpu.commands()?);
+    let ordinary = Bytes::from(host.clone());
+    let (mut dma, mut copied) = (theirs.gpu.commands()?, theirs.gpu.commands()?);
+    let (mut alone, mut sliced) = (theirs.gpu.commands()?, theirs.gpu.commands()?);
     bench.run(Case {
         name: format!("create {}, pinned", show(size)),
         bytes: Some(size),
@@ -91,7 +93,7 @@ fn create(bench: &mut Bench, theirs: &Theirs<'_>, size: u64) -> Result<()> {
         samples: SAMPLES,
         vkactor: Box::new(|| {
             timed(|| {
-                let handle = client.create_from_slice(&host);
+                let handle = client.create(ordinary.clone());
                 spin_on(client.sync())?;
                 Ok(handle)
             })
@@ -108,6 +110,27 @@ fn create(bench: &mut Bench, theirs: &Theirs<'_>, size: u64) -> Result<()> {
             ),
             ("DMA, spin", Box::new(|| timed(|| theirs.up(&mut alone, size)))),
         ],
+    })?;
+    bench.run(Case {
+        name: format!("create {}, from a slice", show(size)),
+        bytes: Some(size),
+        samples: SAMPLES,
+        vkactor: Box::new(|| {
+            timed(|| {
+                let handle = client.create_from_slice(&host);
+                spin_on(client.sync())?;
+                Ok(handle)
+            })
+        }),
+        plain: vec![(
+            "memcpy, then DMA, spin",
+            Box::new(|| {
+                timed(|| {
+                    theirs.gpu.write(theirs.upload, &host);
+                    theirs.up(&mut sliced, size)
+                })
+            }),
+        )],
     })?;
     let handle = client.create(pinned.clone());
     same("vkactor's create", &client.read_one(handle)?, &host)

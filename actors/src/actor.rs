@@ -260,11 +260,19 @@ impl<D: Device> DeviceActor<D> {
             Action::Deliver { parts, reply } => self.deliver(parts, reply),
             Action::DropGraph(graph) => self.device.drop_graph(graph),
             Action::Fetch { token, from } => fetch(self.inbox.mailbox().clone(), token, from),
+            Action::Fill { token, to, bytes } => {
+                let fill = self.device.lend(to);
+                let copy = Incoming::Blocking(Box::new(move || Ok(fill.write(bytes.try_materialize()?))));
+                fetch(self.inbox.mailbox().clone(), token, copy);
+            }
             Action::FinishLaunches(count) => self.inbox.finish_launches(count),
             Action::FinishUpload(bytes) => self.inbox.finish_upload(bytes),
             Action::FreePage(page) => {
                 tracing::trace!(page = page.0, "page freed");
                 self.device.free_page(page);
+            }
+            Action::Lend { places, reply } => {
+                reply.send(Ok(places.into_iter().map(|at| self.device.lend(at)).collect()));
             }
             Action::Probe => {
                 if let Err(error) = self.device.probe() {

@@ -8,7 +8,7 @@ use crate::engine::memory::{
 use crate::error::{LaunchError, ProfileError, ServerError};
 use crate::id::{BufferId, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
-use crate::port::Reflection;
+use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
 use crate::properties::GraphKind;
 use crate::region::RegionId;
@@ -154,6 +154,13 @@ pub enum Body {
         /// The hold.
         lease: LeaseId,
     },
+    /// Lend pinned memory, for the caller to fill.
+    Lend {
+        /// Bytes of each piece, not zero.
+        sizes: Vec<u64>,
+        /// What fills each, in order.
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
+    },
     /// Change where the stream's reservations go.
     Mode(MemoryAllocationMode),
     /// A profiling call.
@@ -173,6 +180,8 @@ pub enum Body {
         rows: Option<Rows>,
         /// Where the bytes come from.
         from: Incoming,
+        /// As of [`Body::Write`].
+        budget: usize,
     },
     /// Append a memory report to the records.
     Record {
@@ -212,13 +221,6 @@ pub enum Body {
         /// By what.
         error: Box<ServerError>,
     },
-    /// Copy bytes into pinned memory.
-    Stage {
-        /// The bytes.
-        bytes: Vec<Bytes>,
-        /// The same bytes, pinned.
-        reply: Reply<Result<Vec<Bytes>, ServerError>>,
-    },
     /// Finish what was sent, then stop.
     Stop,
     /// Wait for all work before, then check ranges.
@@ -245,6 +247,8 @@ pub enum Body {
         bytes: Bytes,
         /// Bytes for which places in the budget were taken, to be given back when the copy is done.
         budget: usize,
+        /// Whether its place in the stream has come already: a window opened since does not refuse it.
+        placed: bool,
     },
 }
 

@@ -1,12 +1,15 @@
 //! What a device must be able to do: the contract between the actor and the code that drives hardware.
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::{CompilationError, LaunchError};
+use crate::id::ActorId;
 use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;
+use crate::message::Event;
 use crate::properties::{DeviceProperties, TargetProperties};
 use crate::region::Region;
+use std::fmt;
 use std::sync::Arc;
 
 pub use crate::engine::command::Span;
@@ -38,6 +41,8 @@ pub enum DeviceError {
 pub struct Limits {
     /// The most bytes that one binding may cover.
     pub binding_bytes: u64,
+    /// The most bytes of a binding whose length the kernel asks for.
+    pub length_bytes: u64,
     /// Whether a binding of no bytes can be made.
     pub empty_bindings: bool,
     /// Whether bindings of one launch may overlap where one of them is written.
@@ -53,6 +58,8 @@ pub struct Reflection {
     /// What the kernel does to each buffer, in the order of the arguments; `None` takes any number of buffers and
     /// may do anything to them.
     pub buffers: Option<Vec<BufferAccess>>,
+    /// The arguments whose length the kernel asks for.
+    pub measured: Vec<usize>,
     /// Bytes of the parameter block, without addresses; `None` takes any number.
     pub info_bytes: Option<u32>,
 }
@@ -64,6 +71,64 @@ pub struct Compiled<P> {
     pub pipeline: P,
     /// What it takes.
     pub reflection: Reflection,
+}
+
+/// A range of a host page, lent to be filled. Dropped instead, it goes back.
+pub struct Fill(Write);
+
+type Write = Box<dyn FnOnce(&[u8]) -> Bytes + Send>;
+
+impl Fill {
+    /// A range that `write` writes whole.
+    pub fn new(write: impl FnOnce(&[u8]) -> Bytes + Send + 'static) -> Self {
+        Self(Box::new(write))
+    }
+
+    /// Writes the range, and gives its bytes as they lie there, pinned.
+    ///
+    /// # Panics
+    /// When there are not as many bytes as the range has.
+    pub fn write(self, bytes: &[u8]) -> Bytes {
+        self.0(bytes)
+    }
+}
+
+impl fmt::Debug for Fill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fill")
+    }
+}
+
+/// A range of a host page in other hands than the engine's. Dropping it gives the range back: it posts
+/// [`Event::PinnedDropped`].
+#[derive(Debug)]
+pub struct Loan {
+    at: Span,
+    mailbox: Mailbox,
+}
+
+impl Loan {
+    /// A range of the actor behind `mailbox`.
+    pub fn new(at: Span, mailbox: Mailbox) -> Self {
+        Self { at, mailbox }
+    }
+
+    /// The range.
+    pub fn span(&self) -> Span {
+        self.at
+    }
+
+    /// The range, if it is one of `actor`.
+    pub fn place(&self, actor: ActorId) -> Option<Span> {
+        (self.mailbox.actor() == actor).then_some(self.at)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // An actor that is gone has no use for the range.
+        let _taken = self.mailbox.post(Event::PinnedDropped(self.at));
+    }
 }
 
 /// Turns kernels into programs, on threads of a pool.
@@ -138,8 +203,11 @@ pub trait Device: Send + 'static {
     fn free_page(&mut self, page: PageId);
     /// Writes to an [`PageKind::Upload`] page: visible to every command submitted after.
     fn write_page(&mut self, to: Span, bytes: &[u8]);
-    /// Shows a range of a host page. Dropping the value posts [`Event::PinnedDropped`](crate::message::Event) with
-    /// the range to the mailbox given to [`Device::start`].
+    /// Lends a range of an [`PageKind::Upload`] page, to be written by any thread. What is written is visible to
+    /// every command submitted after.
+    fn lend(&mut self, at: Span) -> Fill;
+    /// Shows a range of a host page. Dropping the value ends a [`Loan`] of it to the mailbox given to
+    /// [`Device::start`].
     fn pinned(&self, at: Span) -> Arc<dyn Pinned>;
     /// Makes a region of another device known as a page from which commands copy, until [`Device::free_page`]. False
     /// where this device cannot reach it: nothing is known then, and its bytes are copied by the host.

@@ -175,6 +175,20 @@ impl Rows {
         (self.count - 1).saturating_mul(self.pitch).saturating_add(self.bytes)
     }
 
+    /// The first rows, of about `bytes` together and at least one; then where the others start, and those. Rows
+    /// without padding between them are cut anywhere.
+    #[must_use]
+    pub fn split(self, bytes: u64) -> (Self, Option<(u64, Self)>) {
+        if self.count == 1 || self.pitch == self.bytes {
+            let all = self.dense_bytes();
+            let first = bytes.min(all);
+            return (Self::contiguous(first), (first < all).then(|| (first, Self::contiguous(all - first))));
+        }
+        let count = (bytes / self.bytes.max(1)).clamp(1, self.count.max(1));
+        let rest = (count < self.count).then(|| (count * self.pitch, Self { count: self.count - count, ..self }));
+        (Self { count, ..self }, rest)
+    }
+
     /// The rows of a tensor inside `available` bytes.
     ///
     /// # Errors
@@ -235,6 +249,26 @@ mod tests {
 
     fn rows(shape: &[usize], strides: &[usize]) -> Result<Rows, IoError> {
         Rows::of(&shape.to_vec().into(), &strides.to_vec().into(), 4, 1 << 20)
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_together_are_the_rows(count in 1u64..20, row in 1u64..50, padding in 0u64..9, bytes in 1u64..200) {
+            let rows = Rows { count, bytes: row, pitch: row + padding };
+            let places = |rows: Rows, at: u64| {
+                (0..rows.count).flat_map(move |r| (0..rows.bytes).map(move |b| at + r * rows.pitch + b))
+            };
+            let (mut found, mut at, mut left) = (Vec::new(), 0, Some(rows));
+            while let Some(rest) = left {
+                let (piece, behind) = rest.split(bytes);
+                prop_assert!(piece.dense_bytes() > 0);
+                prop_assert!(piece.dense_bytes() <= bytes || piece.count == 1);
+                found.extend(places(piece, at));
+                at += behind.map_or(0, |(offset, _)| offset);
+                left = behind.map(|(_, rows)| rows);
+            }
+            prop_assert_eq!(found, places(rows, 0).collect::<Vec<_>>());
+        }
     }
 
     #[test]

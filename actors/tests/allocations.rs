@@ -68,7 +68,7 @@ fn carry_out(engine: &mut Engine, out: &mut Outbox, actions: &mut Vec<Action>) {
                 Action::AllocatePage { page, .. } => engine.page_answered(page, true, out),
                 Action::Compile { pipeline, .. } => {
                     let buffers = Some(vec![BufferAccess::ReadWrite, BufferAccess::Read]);
-                    let reflection = Reflection { buffers, info_bytes: Some(8) };
+                    let reflection = Reflection { buffers, measured: Vec::new(), info_bytes: Some(8) };
                     engine.handle(Event::Compiled { pipeline, result: Ok((reflection, Box::new(()))) }, out);
                 }
                 Action::Submit { value, mut commands } => {

@@ -62,7 +62,7 @@ Embeds each line of FILE (or of the standard input) on the GPU.
   --query TEXT  print the lines nearest to TEXT, with their cosine similarity
   --top N       how many lines (5)
   --batch N     lines in a batch, at most (64)
-  --graph       record the launches of each shape of batch, and replay them
+  --graph       record the launches of each shape of batch and replay them; tells what a batch gains
   --model DIR   the folder of all-MiniLM-L6-v2 (VKACTOR_MODEL, or target/model)
 VKACTOR_DEVICE picks the device, by its index or a part of its name.
 ";

@@ -46,14 +46,16 @@ async fn run() -> Result<(), Failure> {
     let (compute, client) = tokio::task::spawn_blocking(start).await??;
     let device = client.service_id().device;
     let device = compute.devices().iter().find(|found| found.id == device).map_or("a device", |found| &found.name);
-    let mut embedder = Embedder::load(client, &args.model).await?;
-    if args.graph {
-        embedder = embedder.recording();
-    }
+    let plain = Embedder::load(client, &args.model).await?;
+    let embedder = if args.graph { plain.recording() } else { plain.clone() };
 
     let begin = Instant::now();
     let vectors = embed_lines(&embedder, &lines, args.batch).await?;
-    let summary = summary(device, &lines, &vectors, begin.elapsed());
+    let mut summary = summary(device, &lines, &vectors, begin.elapsed());
+    if args.graph {
+        let [recorded, launched] = time_batch([&embedder, &plain], &lines, args.batch).await?;
+        write!(summary, "\na batch takes {recorded:.2?} by graph and {launched:.2?} launch by launch")?;
+    }
     if let Some(query) = &args.query {
         writeln!(stderr(), "{summary}")?;
         answer(&embedder, query, &lines, &vectors, args.top).await?;
@@ -63,7 +65,7 @@ async fn run() -> Result<(), Failure> {
             prompt(&embedder, &lines, &vectors, args.top).await?;
         }
     }
-    drop(embedder);
+    drop((embedder, plain));
     Ok(compute.shutdown().await?)
 }
 
@@ -110,6 +112,30 @@ async fn embed_lines(embedder: &Embedder, lines: &[Line], batch: usize) -> Resul
     vectors
 }
 
+/// How long the first batch takes each embedder, tokens to vectors: medians of runs in turn, after one that is not
+/// counted.
+async fn time_batch(embedders: [&Embedder; 2], lines: &[Line], batch: usize) -> Result<[Duration; 2], EmbedError> {
+    let texts: Vec<String> = lines.iter().take(batch).map(|line| line.text.clone()).collect();
+    let mut times = [Vec::new(), Vec::new()];
+    let begin = Instant::now();
+    for run in 0..=TIMED_RUNS {
+        for (embedder, times) in embedders.into_iter().zip(&mut times) {
+            let begin = Instant::now();
+            embedder.embed(texts.clone(), batch, |_| ()).await?;
+            if run > 0 {
+                times.push(begin.elapsed());
+            }
+        }
+        if run > 0 && begin.elapsed() > TIMED_AT_MOST {
+            break;
+        }
+    }
+    Ok(times.map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    }))
+}
+
 fn summary(device: &str, lines: &[Line], vectors: &Vectors, time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let (count, tokens) = (lines.len(), vectors.tokens);
@@ -144,5 +170,8 @@ async fn prompt(embedder: &Embedder, lines: &[Line], vectors: &Vectors, top: usi
     }
 }
 
+/// Runs of a batch that is timed, and when to be content with fewer.
+const TIMED_RUNS: usize = 50;
+const TIMED_AT_MOST: Duration = Duration::from_secs(2);
 /// Fewer lines are done before a bar could be read.
 const BAR_LINES_MIN: usize = 1_000;

@@ -6,17 +6,24 @@ use std::sync::Arc;
 use vkactor_actors::bytes::{Bytes, Delivery};
 use vkactor_actors::error::{IoError, ServerError};
 use vkactor_actors::handle::{Allocation, Handle};
-use vkactor_actors::message::{Body, BufferRange};
+use vkactor_actors::message::{Body, BufferRange, Incoming};
 use vkactor_actors::reply::{Reply, reply};
 use vkactor_actors::tensor::{MemoryLayout, MemoryLayoutDescriptor, Rows, Shape};
 
 impl Client {
-    /// A buffer of a copy of `slice`. [`Client::create`] makes no copy on the caller.
+    /// A buffer of a copy of `slice`, which the caller's thread makes: straight into pinned memory where it is large,
+    /// while the device takes the part before. [`Client::create`] leaves the copying to others.
     ///
     /// # Ordering
     /// As [`Client::create`]; `slice` may change as soon as the call returns.
+    ///
+    /// # Errors
+    /// As [`Client::create`].
     pub fn create_from_slice(&self, slice: &[u8]) -> Handle {
-        self.create(Bytes::from(slice.to_vec()))
+        let size = slice.len() as u64;
+        let (allocation, range) = self.reserve(size, None);
+        self.upload_slice(range, Rows::contiguous(size), slice);
+        Handle::of(allocation, size)
     }
 
     /// A buffer of these bytes. Pinned bytes of this device (see [`Client::staging`]) are copied by the device alone.
@@ -61,7 +68,11 @@ impl Client {
                     client.put(range, Rows::contiguous(size), bytes, budget);
                 }
                 Delivery::Later(from) => {
-                    client.send(Body::Receive { to: range, rows: Some(Rows::contiguous(size)), from });
+                    let budget = match &from {
+                        Incoming::Blocking(_) => client.mailbox().admit_upload_async(size as usize).await,
+                        Incoming::Future(_) => 0,
+                    };
+                    client.send(Body::Receive { to: range, rows: Some(Rows::contiguous(size)), from, budget });
                 }
             }
             Ok(handle)
@@ -118,7 +129,11 @@ impl Client {
     /// # Ordering
     /// As [`Client::create_from_slice`].
     pub fn create_tensor_from_slice(&self, slice: &[u8], shape: Shape, elem_size: usize) -> MemoryLayout {
-        self.create_tensor(Bytes::from(slice.to_vec()), shape, elem_size)
+        let (rows, strides) = MemoryLayoutDescriptor::optimized(shape, elem_size).layout();
+        let size = padded_bytes(&rows);
+        let (allocation, range) = self.reserve(size, None);
+        self.upload_slice(range, rows, slice);
+        MemoryLayout { memory: Handle::of(allocation, size), strides }
     }
 
     /// A tensor of these bytes, which are dense and row-major. The runtime chooses the strides: rows may be padded so
@@ -143,7 +158,7 @@ impl Client {
     /// # Ordering
     /// As [`Client::create_from_slice`].
     pub fn create_tensors_from_slices(&self, descriptors: Vec<(MemoryLayoutDescriptor, &[u8])>) -> Vec<MemoryLayout> {
-        self.create_tensors(descriptors.into_iter().map(|(d, slice)| (d, Bytes::from(slice.to_vec()))).collect())
+        self.create_all(descriptors, |range, rows, slice| self.upload_slice(range, rows, slice))
     }
 
     /// Tensors in one reservation, each starting where a binding may start. The memory goes back when the last
@@ -156,16 +171,7 @@ impl Client {
     /// Each tensor carries what goes wrong with its own bytes, and leaves the others good; all carry it where the
     /// reservation fails.
     pub fn create_tensors(&self, descriptors: Vec<(MemoryLayoutDescriptor, Bytes)>) -> Vec<MemoryLayout> {
-        let (descriptors, bytes): (Vec<_>, Vec<_>) = descriptors.into_iter().unzip();
-        let members = self.reserve_all(descriptors);
-        members
-            .into_iter()
-            .zip(bytes)
-            .map(|(member, bytes)| {
-                self.upload(member.range, member.rows, bytes);
-                member.layout
-            })
-            .collect()
+        self.create_all(descriptors, |range, rows, bytes| self.upload(range, rows, bytes))
     }
 
     /// A tensor with whatever lay there before: see [`Client::create_tensor`] for its layout.
@@ -213,6 +219,20 @@ impl Client {
         }
     }
 
+    fn create_all<B>(
+        &self,
+        descriptors: Vec<(MemoryLayoutDescriptor, B)>,
+        mut upload: impl FnMut(BufferRange, Rows, B),
+    ) -> Vec<MemoryLayout> {
+        let (descriptors, bytes): (Vec<_>, Vec<_>) = descriptors.into_iter().unzip();
+        let members = self.reserve_all(descriptors).into_iter().zip(bytes);
+        let filled = members.map(|(member, bytes)| {
+            upload(member.range, member.rows, bytes);
+            member.layout
+        });
+        filled.collect()
+    }
+
     fn reserve_all(&self, descriptors: Vec<MemoryLayoutDescriptor>) -> Vec<Member> {
         if descriptors.is_empty() {
             return Vec::new();
@@ -234,14 +254,43 @@ impl Client {
             .collect()
     }
 
+    /// As [`Client::upload`], for bytes that are the caller's.
+    fn upload_slice(&self, mut to: BufferRange, mut rows: Rows, mut slice: &[u8]) {
+        if slice.len() <= SLICE_BYTES_MAX {
+            return self.upload(to, rows, Bytes::from(slice.to_vec()));
+        }
+        if !self.has_bytes_of(to, &rows, slice.len()) {
+            return;
+        }
+        let piece_bytes = (slice.len() as u64 / 4).min(PIECE_BYTES_MAX);
+        loop {
+            let (piece, rest) = rows.split(piece_bytes);
+            let (first, behind) = slice.split_at(piece.dense_bytes() as usize);
+            let filled = match self.borrow_pinned(vec![first.len() as u64]) {
+                Ok(lent) => lent.into_iter().map(|fill| fill.write(first)),
+                Err(error) => return self.spoil(to, error),
+            };
+            let budget = self.mailbox().admit_upload(first.len());
+            filled.for_each(|bytes| self.put(BufferRange { size: piece.extent(), ..to }, piece, bytes, budget));
+            let Some((offset, left)) = rest else { return };
+            to = BufferRange { offset: to.offset + offset, size: to.size - offset, ..to };
+            (rows, slice) = (left, behind);
+        }
+    }
+
+    /// Whether there are the bytes of the rows, and any. Others spoil the range.
+    fn has_bytes_of(&self, to: BufferRange, rows: &Rows, have: usize) -> bool {
+        let (have, need) = (have as u64, rows.dense_bytes());
+        if have != need {
+            self.spoil(to, IoError::Unsupported(format!("{have} bytes for a place of {need}")));
+        }
+        have == need && have > 0
+    }
+
     /// Sends bytes on their way to `to`, which holds the rows. Bytes that do not fill the rows exactly spoil it.
     fn upload(&self, to: BufferRange, rows: Rows, data: Bytes) {
-        let (have, need) = (data.len() as u64, rows.dense_bytes());
-        if have != need {
-            let error = IoError::Unsupported(format!("{have} bytes for a place of {need}"));
-            return self.spoil(to, error);
-        }
-        if have == 0 {
+        let have = data.len();
+        if !self.has_bytes_of(to, &rows, have) {
             return;
         }
         match data.deliver() {
@@ -249,13 +298,20 @@ impl Client {
                 let budget = self.mailbox().admit_upload(bytes.len());
                 self.put(to, rows, bytes, budget);
             }
-            Delivery::Later(from) => self.send(Body::Receive { to, rows: Some(rows), from }),
+            Delivery::Later(from) => {
+                // What a file gives lies in the memory of the host; what a device gives is its own affair.
+                let budget = match &from {
+                    Incoming::Blocking(_) => self.mailbox().admit_upload(have),
+                    Incoming::Future(_) => 0,
+                };
+                self.send(Body::Receive { to, rows: Some(rows), from, budget });
+            }
         }
     }
 
     fn put(&self, to: BufferRange, rows: Rows, bytes: Bytes, budget: usize) {
         if !bytes.is_empty() {
-            self.send(Body::Write { to, rows, bytes, budget });
+            self.send(Body::Write { to, rows, bytes, budget, placed: false });
         }
     }
 
@@ -264,6 +320,11 @@ impl Client {
         self.send(Body::Spoil { range, error: Box::new(error.into()) });
     }
 }
+
+/// Bytes of a slice that are copied at once, into a message: asking for pinned memory takes longer (10 µs and more).
+const SLICE_BYTES_MAX: usize = 128 << 10;
+/// The largest piece of a slice: large enough that the way to the actor costs little beside the copy (0.9 ms).
+const PIECE_BYTES_MAX: u64 = 8 << 20;
 
 /// One tensor of a list.
 struct Member {

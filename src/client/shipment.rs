@@ -50,7 +50,7 @@ impl Client {
                 None => Box::pin(next(behind.clone())),
             };
             let to = BufferRange { offset: to.offset + cut.to, size: to.size - cut.to, ..to };
-            self.send(Body::Receive { to, rows: None, from: Incoming::Future(from) });
+            self.send(Body::Receive { to, rows: None, from: Incoming::Future(from), budget: 0 });
         }
     }
 }

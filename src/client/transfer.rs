@@ -5,6 +5,7 @@ use vkactor_actors::bytes::{AllocationProperty, Bytes, Delivery};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
 use vkactor_actors::message::{Body, BufferRange};
+use vkactor_actors::port::Fill;
 use vkactor_actors::properties::ElemType;
 use vkactor_actors::tensor::{CopyDescriptor, Rows};
 
@@ -15,7 +16,7 @@ impl Client {
     /// cannot be had: whoever looks at those is told.
     ///
     /// # Ordering
-    /// Blocks until the bytes are copied. It does not wait for work on the device.
+    /// Blocks until the bytes are copied, by the caller's thread. It does not wait for work on the device.
     pub fn staging<'a, I>(&self, bytes: I, file_only: bool)
     where
         I: Iterator<Item = &'a mut Bytes>,
@@ -39,7 +40,7 @@ impl Client {
                 }
                 Err(error) => tracing::warn!(%error, "bytes were not staged"),
             }
-            if batch_bytes >= STAGE_BYTES {
+            if batch_bytes >= LENT_BYTES {
                 self.pin(std::mem::take(&mut batch));
                 batch_bytes = 0;
             }
@@ -52,11 +53,15 @@ impl Client {
         if batch.is_empty() {
             return;
         }
-        let (slots, bytes): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        match self.ask_and_wait(|reply| Body::Stage { bytes, reply }) {
-            Ok(pinned) => slots.into_iter().zip(pinned).for_each(|(slot, pinned)| *slot = pinned),
-            Err::<_, ServerError>(error) => tracing::warn!(%error, "bytes were not staged"),
+        match self.borrow_pinned(batch.iter().map(|(_, bytes)| bytes.len() as u64).collect()) {
+            Ok(places) => batch.into_iter().zip(places).for_each(|((slot, bytes), fill)| *slot = fill.write(&bytes)),
+            Err(error) => tracing::warn!(%error, "bytes were not staged"),
         }
+    }
+
+    /// Pinned memory of these sizes, none of them zero, for the caller to fill.
+    pub(super) fn borrow_pinned(&self, sizes: Vec<u64>) -> Result<Vec<Fill>, ServerError> {
+        self.ask_and_wait(|reply| Body::Lend { sizes, reply })
     }
 
     /// A buffer on the device and stream of `dst_server` with the bytes that `src` has here. Within one device they are
@@ -119,6 +124,6 @@ fn at_hand(slot: &Bytes) -> Result<Bytes, ServerError> {
     }
 }
 
-/// Bytes that are asked to be pinned at once: more would lie twice in the memory of the host for longer than it takes
-/// to copy them, and fewer would make the way to the actor tell (64 MiB are copied in 7 ms).
-const STAGE_BYTES: usize = 64 << 20;
+/// Bytes of pinned memory that are asked for at once: more would lie idle for longer than it takes to fill them, and
+/// fewer would make the way to the actor tell (64 MiB are copied in 7 ms).
+const LENT_BYTES: usize = 64 << 20;

@@ -221,14 +221,26 @@ fn counts_on_the_device_run_whole_or_not_at_all() {
     });
 }
 
-/// Stores to the first word and the last.
+/// Stores to the first word and to one that it is told.
 const ENDS: &str = "
+    @group(0) @binding(0) var<storage, read_write> d: array<u32>;
+    var<immediate> last: u32;
+    @compute @workgroup_size(1) fn main() { d[0] = 11u; d[last] = 22u; }";
+
+/// Stores to the first word and the last.
+const MEASURED_ENDS: &str = "
     @group(0) @binding(0) var<storage, read_write> d: array<u32>;
     @compute @workgroup_size(1) fn main() { d[0] = 11u; d[arrayLength(&d) - 1u] = 22u; }";
 
-/// Launches `ENDS` on a buffer and looks at both ends, without reading what is between.
-fn touch_ends(client: &Client, handle: &Handle) -> Result<(), ServerError> {
-    client.launch(wgsl("ends", ENDS), CubeCount::new_single(), KernelArguments::new().with_buffer(handle));
+/// Launches `ENDS` or `MEASURED_ENDS` on a buffer and looks at both ends, without reading what is between.
+fn touch_ends(client: &Client, handle: &Handle, is_measured: bool) -> Result<(), ServerError> {
+    let arguments = KernelArguments::new().with_buffer(handle);
+    let (kernel, arguments) = if is_measured {
+        (wgsl("measured ends", MEASURED_ENDS), arguments)
+    } else {
+        (wgsl("ends", ENDS), arguments.with_info((handle.size_in_used() / 4 - 1) as u32))
+    };
+    client.launch(kernel, CubeCount::new_single(), arguments);
     let last = handle.clone().offset_start(handle.size_in_used() - 4);
     let ends = [handle.clone(), last].map(|handle| CopyDescriptor::new(handle, [1], [1], 4));
     let read = runtime().block_on(client.read_tensor_async(ends.into()))?;
@@ -237,31 +249,42 @@ fn touch_ends(client: &Client, handle: &Handle) -> Result<(), ServerError> {
 }
 
 /// The most bytes of one binding that the device takes, where that is less than its largest buffer.
-fn binding_limit(client: &Client) -> Option<u64> {
-    let whole = client.empty(client.properties().memory.max_page_size as usize);
-    let error = touch_ends(client, &whole).err()?;
+fn binding_limit(client: &Client, is_measured: bool) -> Option<u64> {
+    let whole = client.empty(client.properties().memory.max_page_size as usize / 4 * 4);
+    let error = touch_ends(client, &whole, is_measured).err()?;
     let [ServerError::Launch(LaunchError::TooManyResources { limit, .. })] = roots(&error)[..] else {
         panic!("a limit is named: {error}");
     };
     Some(*limit)
 }
 
+/// Whatever a kernel can be bound, it can reach; and what it cannot be bound is refused with the limit.
+fn bindings_are_whole_up_to_the_limit(is_measured: bool) {
+    scenario_alone(move || {
+        let client = own_device();
+        let Some(limit) = binding_limit(&client, is_measured) else { return };
+        let words = limit / 4 * 4;
+        for size in [words - 4, words] {
+            touch_ends(&client, &client.empty(size as usize), is_measured).unwrap();
+        }
+        let over = client.empty(words as usize + 4);
+        let error = touch_ends(&client, &over, is_measured).expect_err("a binding past the limit");
+        assert!(error.to_string().contains(&limit.to_string()), "{error}");
+        // A part of such a buffer is bound like any other.
+        touch_ends(&client, &client.empty(words as usize + 4).offset_end(8), is_measured).unwrap();
+    });
+}
+
 /// ggml-org/llama.cpp#16354.
 #[test]
 fn a_binding_past_the_storage_range_is_refused_with_the_limit() {
-    scenario_alone(|| {
-        let client = own_device();
-        let Some(limit) = binding_limit(&client) else { return };
-        let words = limit / 4 * 4;
-        for size in [words - 4, words] {
-            touch_ends(&client, &client.empty(size as usize)).unwrap();
-        }
-        let over = client.empty(words as usize + 4);
-        let error = touch_ends(&client, &over).expect_err("a binding past the limit");
-        assert!(error.to_string().contains(&limit.to_string()), "{error}");
-        // A part of such a buffer is bound like any other.
-        touch_ends(&client, &client.empty(words as usize + 4).offset_end(8)).unwrap();
-    });
+    bindings_are_whole_up_to_the_limit(false);
+}
+
+/// A driver that tells kernels a wrong length of large buffers.
+#[test]
+fn a_kernel_is_told_the_length_of_the_largest_binding() {
+    bindings_are_whole_up_to_the_limit(true);
 }
 
 /// ggml-org/llama.cpp#16354: slices of a page that is larger than any binding.

@@ -38,7 +38,12 @@ impl Compiler for VulkanCompiler {
         let shader = translate(kernel, source, options, &self.target)?;
         let pipeline = Pipeline::new(&self.shared, &shader, self.cache.raw(), kernel)?;
         self.cache.grown();
-        let reflection = Reflection { buffers: Some(shader.access), info_bytes: Some(shader.info_bytes) };
+        let measured = shader.measured.iter().enumerate().filter(|(_, measured)| **measured);
+        let reflection = Reflection {
+            buffers: Some(shader.access),
+            measured: measured.map(|(index, _)| index).collect(),
+            info_bytes: Some(shader.info_bytes),
+        };
         Ok(Compiled { pipeline, reflection })
     }
 }

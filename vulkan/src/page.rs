@@ -15,8 +15,7 @@ use vkactor_actors::bytes::Pinned;
 use vkactor_actors::engine::command::{PageId, Span};
 use vkactor_actors::id::ActorId;
 use vkactor_actors::mailbox::Mailbox;
-use vkactor_actors::message::Event;
-use vkactor_actors::port::{DeviceError, PageKind};
+use vkactor_actors::port::{DeviceError, Loan, PageKind};
 use vkactor_actors::region::{Region, RegionOwner, RegionSpan};
 
 /// Memory and the buffer over it. Complete, or never made.
@@ -337,7 +336,7 @@ impl PageTable {
         if page.kind == PageKind::Readback {
             page.memory.keep_in_step(at.offset, at.size, false);
         }
-        Shown { memory: page.memory.clone(), at, mailbox }
+        Shown { memory: page.memory.clone(), loan: Loan::new(at, mailbox) }
     }
 
     fn page(&self, at: Span) -> &Page {
@@ -372,29 +371,31 @@ impl Hasher for IdHasher {
 #[derive(Debug)]
 pub(crate) struct Shown {
     memory: Arc<PageMemory>,
-    at: Span,
-    mailbox: Mailbox,
+    loan: Loan,
+}
+
+impl Shown {
+    /// Copies bytes in, from any thread.
+    pub(crate) fn fill(&self, bytes: &[u8]) {
+        let at = self.loan.span();
+        assert_eq!(at.size, bytes.len() as u64, "the range has the size of the bytes");
+        self.memory.write(at.offset, bytes);
+    }
 }
 
 impl Pinned for Shown {
     fn as_slice(&self) -> &[u8] {
-        self.memory.slice(self.at.offset, self.at.size)
+        let at = self.loan.span();
+        self.memory.slice(at.offset, at.size)
     }
 
     fn place(&self, actor: ActorId) -> Option<Span> {
-        (self.mailbox.actor() == actor).then_some(self.at)
+        self.loan.place(actor)
     }
 
     fn region(&self) -> Option<RegionSpan> {
         let owner = self.memory.owner.as_ref()?;
-        Some(RegionSpan { region: owner.region().clone(), offset: self.at.offset })
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        // An actor that is gone has no use for the range.
-        let _taken = self.mailbox.post(Event::PinnedDropped(self.at));
+        Some(RegionSpan { region: owner.region().clone(), offset: self.loan.span().offset })
     }
 }
 

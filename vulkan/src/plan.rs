@@ -240,6 +240,13 @@ impl DevicePlan {
         self.bounds_check && !self.features.robust_access2
     }
 
+    /// The most bytes of a buffer whose length kernels are told right. NVIDIA's driver says zero from 2 GiB on: seen
+    /// with 580.159.04 on 2026-12-02, on an H200. It can go when `a_kernel_is_told_the_length_of_the_largest_binding`
+    /// passes there without it.
+    pub(crate) fn length_bytes_max(&self) -> u64 {
+        if self.driver_id == vk::DriverId::NVIDIA_PROPRIETARY { i32::MAX as u64 } else { u64::MAX }
+    }
+
     /// Whether the driver ends loops after 65,535 iterations, as if they were done. Mesa's llvmpipe does: seen with
     /// 22.3.6 on 2026-12-01, and no later version is known that does not. It can go when the smoke test
     /// `the_driver_cuts_long_loops_short` fails there.

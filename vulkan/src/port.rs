@@ -18,13 +18,13 @@ use ash::vk::Handle as _;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vkactor_actors::bytes::Pinned;
+use vkactor_actors::bytes::{Bytes, Pinned};
 use vkactor_actors::engine::command::{
     Command, Commands, GraphId, PageId, PipelineId, Span, TimelineValue, TimestampSlot,
 };
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::Event;
-use vkactor_actors::port::{Device, DeviceError, Limits, PageKind};
+use vkactor_actors::port::{Device, DeviceError, Fill, Limits, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
 use vkactor_actors::region::Region;
 
@@ -298,6 +298,14 @@ impl Device for VulkanDevice {
 
     fn write_page(&mut self, to: Span, bytes: &[u8]) {
         self.recorder.pages.write(to, bytes);
+    }
+
+    fn lend(&mut self, at: Span) -> Fill {
+        let place = self.recorder.pages.show(at, self.mailbox().clone());
+        Fill::new(move |bytes| {
+            place.fill(bytes);
+            Bytes::from_pinned(Arc::new(place))
+        })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {

@@ -62,6 +62,7 @@ pub(crate) fn target(plan: &DevicePlan) -> TargetProperties {
 pub(crate) fn limits(plan: &DevicePlan) -> port::Limits {
     port::Limits {
         binding_bytes: plan.limits.binding,
+        length_bytes: plan.length_bytes_max(),
         empty_bindings: plan.features.null_descriptor,
         aliased_bindings: true,
         late_failures: false,

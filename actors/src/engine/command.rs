@@ -6,7 +6,7 @@ use crate::engine::observe::Noted;
 use crate::error::{ProfileError, ServerError};
 use crate::kernel::CubeKernel;
 use crate::message::Sealed;
-use crate::port::PageKind;
+use crate::port::{Fill, PageKind};
 use crate::profile::ProfileTicks;
 use crate::reply::Reply;
 use crate::trace::{TraceSink, TraceSummary};
@@ -253,6 +253,22 @@ pub enum Action {
         value: TimelineValue,
         /// Its commands, in order.
         noted: Vec<Noted>,
+    },
+    /// Lend upload pages, and answer.
+    Lend {
+        /// What to lend.
+        places: Vec<Span>,
+        /// Who asks.
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
+    },
+    /// Copy bytes into pinned memory on a thread of their own, and post them as an arrival.
+    Fill {
+        /// Names the arrival.
+        token: u64,
+        /// Where to.
+        to: Span,
+        /// The bytes. Not lazy.
+        bytes: Bytes,
     },
     /// Wait for bytes that come from outside, and post them.
     Fetch {

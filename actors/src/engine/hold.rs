@@ -5,7 +5,7 @@
 
 use crate::engine::command::{Outbox, PipelineId, TimelineValue};
 use crate::engine::{Engine, Parked};
-use crate::id::BufferId;
+use crate::id::{BufferId, StreamId};
 use crate::message::{Body, BufferRange, Count, Envelope, GraphCall};
 
 /// What a message waits for.
@@ -15,6 +15,9 @@ pub(crate) enum Reason {
     Arrival(u64),
     /// Other held messages.
     Behind,
+    /// Copies beside the actor, until fewer than this many are going on. What waits is the rest of the upload that
+    /// they belong to, so they do not hold it up.
+    Fills(usize),
     /// A kernel.
     Kernel(PipelineId),
     /// Memory that the device still uses, until the timeline is there. It holds up its buffer and not its stream.
@@ -26,7 +29,7 @@ impl Reason {
     fn holds_stream(self) -> bool {
         match self {
             Self::Behind | Self::Kernel(_) => true,
-            Self::Arrival(_) | Self::Memory(_) => false,
+            Self::Arrival(_) | Self::Fills(_) | Self::Memory(_) => false,
         }
     }
 }
@@ -61,6 +64,13 @@ impl Engine {
         waits_for_all(body)
             || (keeps_stream_order(body) && self.streams.get(&Self::place(envelope)).is_some_and(|s| s.holds > 0))
             || names(body, |id| self.buffers.get(id).is_some_and(|b| b.holds > 0))
+            || (matches!(body, Body::Profile(_)) && self.is_held_up(Self::place(envelope)))
+    }
+
+    /// Whether anything of the stream is held. A window begins and ends behind what was sent before it, bytes on
+    /// their way included.
+    fn is_held_up(&self, stream: StreamId) -> bool {
+        self.held.iter().any(|held| Self::place(&held.envelope) == stream)
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
@@ -120,10 +130,12 @@ impl Engine {
         let waits = match one.reason {
             Reason::Arrival(token) => self.arrivals.get(&token).is_some_and(Option::is_none),
             Reason::Behind => false,
+            Reason::Fills(below) => self.fills.len() >= below,
             Reason::Kernel(pipeline) => self.kernels.is_compiling(pipeline),
             Reason::Memory(value) => self.timeline.reached() < value && self.lost.is_none(),
         };
-        if waits || self.is_blocked(&one.envelope) {
+        let is_rest = matches!(one.reason, Reason::Fills(_));
+        if waits || (!is_rest && self.is_blocked(&one.envelope)) {
             self.hold(one.envelope, one.reason);
             return;
         }
@@ -150,10 +162,10 @@ pub(crate) fn keeps_stream_order(body: &Body) -> bool {
         Body::Cleanup { .. }
             | Body::LeaseAsk { .. }
             | Body::LeaseEnd { .. }
+            | Body::Lend { .. }
             | Body::Record { .. }
             | Body::Release { .. }
             | Body::Report { .. }
-            | Body::Stage { .. }
             | Body::Stop
             | Body::Usage { .. }
             | Body::Graph(GraphCall::Drop { .. })
@@ -180,11 +192,11 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Install { .. }
         | Body::LeaseAsk { .. }
         | Body::LeaseEnd { .. }
+        | Body::Lend { .. }
         | Body::Mode(_)
         | Body::Profile(_)
         | Body::Record { .. }
         | Body::Report { .. }
-        | Body::Stage { .. }
         | Body::Stop
         | Body::Trace(_)
         | Body::Usage { .. } => false,

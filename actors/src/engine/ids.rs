@@ -1,10 +1,13 @@
 //! Maps keyed by ids that are given out in sequence, or are hashes already.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map whose keys need no protection against chosen collisions.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// A set of such keys.
+pub(crate) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Multiplies by the golden ratio, so that ids in sequence spread over the high bits that the map uses.
 #[derive(Debug, Default)]

@@ -238,7 +238,7 @@ impl Engine {
             if self.buffers.any_spoiled() && access.reads() && !recording {
                 self.buffers.find(range, &mut found);
             }
-            let span = self.binding(name, index, range, &mut found)?;
+            let span = self.binding(name, reflection, index, range, &mut found)?;
             scratch.spans.push(span);
             scratch.accesses.push(Access { span, write: access.writes(), read: access.reads() });
         }
@@ -265,7 +265,14 @@ impl Engine {
     }
 
     /// Where one binding lies, within what a binding may be.
-    fn binding(&self, name: &str, index: usize, range: &BufferRange, found: &mut Found) -> Result<Span, LaunchError> {
+    fn binding(
+        &self,
+        name: &str,
+        reflection: &Reflection,
+        index: usize,
+        range: &BufferRange,
+        found: &mut Found,
+    ) -> Result<Span, LaunchError> {
         let wrong = |reason| Err(LaunchError::Bindings { kernel: name.to_owned(), reason });
         if range.size > 0 && self.buffers.span(range).is_none() {
             // Why there is no memory says more than that there is too much of it.
@@ -273,10 +280,15 @@ impl Engine {
         }
         let limits = &self.options.limits;
         let alignment = self.options.properties.memory.alignment;
+        let too_large = |what: &str, limit| {
+            let resource = format!("bytes of buffer {index}{what}");
+            Err(LaunchError::TooManyResources { kernel: name.to_owned(), resource, requested: range.size, limit })
+        };
         if range.size > limits.binding_bytes {
-            let resource = format!("bytes of buffer {index}");
-            let (requested, limit) = (range.size, limits.binding_bytes);
-            return Err(LaunchError::TooManyResources { kernel: name.to_owned(), resource, requested, limit });
+            return too_large("", limits.binding_bytes);
+        }
+        if range.size > limits.length_bytes && reflection.measured.contains(&index) {
+            return too_large(", whose length the kernel asks for,", limits.length_bytes);
         }
         if !range.offset.is_multiple_of(alignment) {
             return wrong(format!("buffer {index} starts at byte {}, not on a multiple of {alignment}", range.offset));

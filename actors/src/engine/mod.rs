@@ -8,6 +8,7 @@ mod buffer;
 pub mod command;
 mod copy;
 mod fault;
+mod fill;
 mod graph;
 mod hazard;
 mod hold;
@@ -34,7 +35,7 @@ use command::{Action, Command, Commands, GraphId, Outbox, PageId, TimelineValue}
 use graph::{Capture, Graph};
 use hazard::{Access, HazardTracker};
 use hold::{Held, Reason};
-use ids::IdMap;
+use ids::{IdMap, IdSet};
 use launch::Kernels;
 use lease::Lease;
 use memory::{MemoryLimits, MemoryManager};
@@ -102,6 +103,8 @@ pub struct Engine {
     kernels: Kernels,
     held: Vec<Held>,
     arrivals: IdMap<u64, Option<Result<Bytes, ServerError>>>,
+    /// Arrivals that are copies beside the actor.
+    fills: IdSet<u64>,
     next_token: u64,
     timeline: Timeline,
     graphs: IdMap<GraphId, Graph>,
@@ -148,6 +151,7 @@ impl Engine {
             kernels: Kernels::default(),
             held: Vec::new(),
             arrivals: IdMap::default(),
+            fills: IdSet::default(),
             next_token: 0,
             timeline: Timeline::new(),
             graphs: IdMap::default(),
@@ -176,6 +180,7 @@ impl Engine {
     pub fn handle(&mut self, event: Event, out: &mut Outbox) {
         match event {
             Event::Arrived { token, bytes } => {
+                self.fills.remove(&token);
                 if let Some(place) = self.arrivals.get_mut(&token) {
                     *place = Some(bytes);
                 }
@@ -272,10 +277,10 @@ impl Engine {
         self.waiters > 0
     }
 
-    /// Whether messages wait for a compilation.
+    /// Whether messages wait for what a thread of the pool does.
     #[cfg(test)]
-    pub(crate) fn is_waiting_for_kernels(&self) -> bool {
-        self.held.iter().any(|held| matches!(held.reason, Reason::Kernel(_)))
+    pub(crate) fn is_waiting_for_threads(&self) -> bool {
+        self.held.iter().any(|held| matches!(held.reason, Reason::Arrival(_) | Reason::Kernel(_)))
     }
 
     /// Live reservations, host and device bytes in use, graphs, and held messages: all are zero when all is gone.
@@ -343,12 +348,15 @@ impl Engine {
                 self.clear_for_lease(out);
             }
             Body::LeaseEnd { lease } => self.end_lease(lease, out),
+            Body::Lend { sizes, reply } => self.lend(lease, stream, sizes, reply, waited, out),
             Body::Mode(mode) => self.memory.set_mode(stream, mode),
             Body::Profile(ProfileCall::Abandon { window }) => self.abandon_window(window),
             Body::Profile(ProfileCall::End { window, reply, ticks }) => self.end_window(window, reply, ticks, out),
             Body::Profile(ProfileCall::Start { reply }) => self.start_window(stream, reply),
             Body::Read { parts, reply } => self.read(lease, stream, parts, reply, waited, out),
-            Body::Receive { to, rows, from } => self.receive(lease, stream, to, rows, from, out),
+            Body::Receive { to, rows, from, budget } => {
+                self.receive(lease, stream, transfer::Expected { to, rows, budget }, from, out);
+            }
             Body::Record { label } => {
                 out.actions.push(Action::Record { label, report: self.memory.report(stream) });
             }
@@ -357,7 +365,6 @@ impl Engine {
             Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
-            Body::Stage { bytes, reply } => self.stage(lease, stream, bytes, reply, waited, out),
             Body::Stop => {
                 self.stopping = true;
                 self.hungry.clear();
@@ -366,8 +373,9 @@ impl Engine {
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
             Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
-            Body::Write { to, rows, bytes, budget } => {
-                self.write(lease, stream, transfer::Upload { to, rows, bytes, budget }, waited, out);
+            Body::Write { to, rows, bytes, budget, placed } => {
+                let upload = transfer::Upload { to, rows, bytes, budget, placed };
+                self.write(lease, stream, upload, waited, out);
             }
         }
     }

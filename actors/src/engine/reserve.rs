@@ -189,7 +189,7 @@ impl Engine {
                 }
             }
             Body::Read { reply, .. } => reply.send(Err(error.into())),
-            Body::Stage { reply, .. } => reply.send(Err(error.into())),
+            Body::Lend { reply, .. } => reply.send(Err(error.into())),
             other => unreachable!("{other:?} reserves no memory"),
         }
     }

@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::engine::Engine;
 use crate::engine::command::{Action, Command, Outbox, RowCopy, Span};
+use crate::engine::fill::INLINE_BYTES_MAX;
 use crate::engine::graph::refused;
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
@@ -12,7 +13,7 @@ use crate::engine::timeline::Waiter;
 use crate::error::{IoError, ServerError};
 use crate::id::StreamId;
 use crate::message::{Body, BufferRange, Envelope, Incoming, LeaseId};
-use crate::port::PageKind;
+use crate::port::{Fill, PageKind};
 use crate::reply::Reply;
 use crate::tensor::Rows;
 
@@ -23,6 +24,23 @@ pub(super) struct Upload {
     pub(super) rows: Rows,
     pub(super) bytes: Bytes,
     pub(super) budget: usize,
+    pub(super) placed: bool,
+}
+
+/// Bytes that will come.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pub(super) to: BufferRange,
+    pub(super) rows: Option<Rows>,
+    pub(super) budget: usize,
+}
+
+impl Upload {
+    /// The message for an upload that must wait though its place has come.
+    pub(super) fn again(self, lease: Option<LeaseId>, stream: StreamId) -> Envelope {
+        let Self { to, rows, bytes, budget, .. } = self;
+        Envelope { lease, stream, body: Body::Write { to, rows, bytes, budget, placed: true } }
+    }
 }
 
 /// Who asks for bytes.
@@ -38,20 +56,21 @@ impl Engine {
         waited: bool,
         out: &mut Outbox,
     ) {
-        if self.refuse_in_window(stream, &upload.to) || !self.takes_bytes(stream, &upload) {
+        if (!upload.placed && self.refuse_in_window(stream, &upload.to)) || !self.takes_bytes(stream, &upload) {
             return finish_upload(upload.budget, out);
         }
         let Some(target) = self.buffers.span(&upload.to) else { return finish_upload(upload.budget, out) };
         let len = upload.bytes.len() as u64;
         let pinned = upload.bytes.pinned().and_then(|p| p.place(self.options.actor));
+        if pinned.is_none() && upload.bytes.len() > INLINE_BYTES_MAX {
+            return self.fill(lease, stream, upload, waited, out);
+        }
         let from = match pinned {
             Some(span) => span,
             None => match self.memory.reserve_host(PageKind::Upload, len) {
                 Ok(span) => span,
                 Err(shortage) => {
-                    let Upload { to, rows, bytes, budget } = upload;
-                    let body = Body::Write { to, rows, bytes, budget };
-                    return self.short(Envelope { lease, stream, body }, shortage, waited, out);
+                    return self.short(upload.again(lease, stream), shortage, waited, out);
                 }
             },
         };
@@ -121,38 +140,52 @@ impl Engine {
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        to: BufferRange,
-        rows: Option<Rows>,
+        expected: Expected,
         from: Incoming,
         out: &mut Outbox,
     ) {
-        if self.refuse_in_window(stream, &to) {
-            return;
+        if self.refuse_in_window(stream, &expected.to) {
+            return finish_upload(expected.budget, out);
         }
+        let token = self.expect(lease, stream, expected);
+        out.actions.push(Action::Fetch { token, from });
+    }
+
+    /// Holds a buffer up until the bytes of an arrival are there, and names the arrival.
+    pub(super) fn expect(
+        &mut self,
+        lease: Option<LeaseId>,
+        stream: StreamId,
+        Expected { to, rows, budget }: Expected,
+    ) -> u64 {
         self.next_token += 1;
         let token = self.next_token;
         self.arrivals.insert(token, None);
-        out.actions.push(Action::Fetch { token, from });
         let from = Incoming::Future(Box::pin(std::future::ready(Ok(Bytes::default()))));
-        self.hold(Envelope { lease, stream, body: Body::Receive { to, rows, from } }, Reason::Arrival(token));
+        self.hold(Envelope { lease, stream, body: Body::Receive { to, rows, from, budget } }, Reason::Arrival(token));
+        token
     }
 
     /// They are here, or will never be.
     pub(super) fn arrived(&mut self, token: u64, envelope: Envelope, out: &mut Outbox) {
-        let Envelope { lease, stream, body: Body::Receive { to, rows, .. } } = envelope else {
+        let Envelope { lease, stream, body: Body::Receive { to, rows, budget, .. } } = envelope else {
             unreachable!("only what receives waits for an arrival");
         };
         let bytes = self.arrivals.remove(&token).flatten();
         let bytes = match bytes.unwrap_or(Err(ServerError::Closed)) {
             Ok(bytes) => bytes,
-            Err(error) => return self.buffers.fail(&to, error),
+            Err(error) => {
+                self.buffers.fail(&to, error);
+                return finish_upload(budget, out);
+            }
         };
         let rows = rows.unwrap_or_else(|| Rows::contiguous(bytes.len() as u64));
         if bytes.len() as u64 != rows.dense_bytes() || rows.extent() > to.size {
             let reason = format!("{} bytes came for {} of a range of {}", bytes.len(), rows.dense_bytes(), to.size);
-            return self.buffers.fail(&to, IoError::Unsupported(reason).into());
+            self.buffers.fail(&to, IoError::Unsupported(reason).into());
+            return finish_upload(budget, out);
         }
-        let body = Body::Write { to, rows, bytes, budget: 0 };
+        let body = Body::Write { to, rows, bytes, budget, placed: true };
         self.perform(Envelope { lease, stream, body }, false, out);
     }
 
@@ -221,37 +254,31 @@ impl Engine {
         Ok(places)
     }
 
-    /// Copies host bytes into pinned memory, on the host.
-    pub(super) fn stage(
+    /// Lends pinned memory to a caller.
+    pub(super) fn lend(
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        bytes: Vec<Bytes>,
-        reply: ReadReply,
+        sizes: Vec<u64>,
+        reply: Reply<Result<Vec<Fill>, ServerError>>,
         waited: bool,
         out: &mut Outbox,
     ) {
-        let mut places = Vec::with_capacity(bytes.len());
-        for one in &bytes {
-            if one.is_empty() {
-                places.push(None);
-                continue;
-            }
-            match self.memory.reserve_host(PageKind::Upload, one.len() as u64) {
-                Ok(span) => places.push(Some(span)),
+        if let Err(error) = self.alive() {
+            return reply.send(Err(error));
+        }
+        let mut places = Vec::with_capacity(sizes.len());
+        for size in &sizes {
+            match self.memory.reserve_host(PageKind::Upload, *size) {
+                Ok(span) => places.push(span),
                 Err(shortage) => {
-                    places.into_iter().flatten().for_each(|span| self.memory.release_host(span));
-                    let body = Body::Stage { bytes, reply };
+                    places.into_iter().for_each(|span| self.memory.release_host(span));
+                    let body = Body::Lend { sizes, reply };
                     return self.short(Envelope { lease, stream, body }, shortage, waited, out);
                 }
             }
         }
-        for (place, bytes) in places.iter().zip(bytes) {
-            if let Some(to) = *place {
-                out.actions.push(Action::Stage { to, bytes });
-            }
-        }
-        out.actions.push(Action::Deliver { parts: places, reply });
+        out.actions.push(Action::Lend { places, reply });
     }
 
     /// Whether the stream takes a call that waits for the device.

@@ -6,13 +6,12 @@ mod program;
 mod store;
 mod worker;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
-use crate::message::Event;
-use crate::port::{Device, DeviceError, Limits, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
@@ -145,6 +144,7 @@ impl Device for HostDevice {
     fn limits(&self) -> Limits {
         Limits {
             binding_bytes: max_page_bytes(self.memory_bytes),
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,
@@ -186,9 +186,18 @@ impl Device for HostDevice {
         self.pages.page(to.page).write(to, bytes);
     }
 
+    fn lend(&mut self, at: Span) -> Fill {
+        let page = self.pages.page(at.page).clone();
+        let loan = Loan::new(at, self.progress().mailbox().clone());
+        Fill::new(move |bytes| {
+            page.write(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, None)))
+        })
+    }
+
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let bytes = self.pages.page(at.page).read(at);
-        Arc::new(PinnedCopy::new(bytes, at, self.progress().mailbox().clone(), None))
+        Arc::new(PinnedCopy::new(bytes, Loan::new(at, self.progress().mailbox().clone()), None))
     }
 
     /// The device is the host: bytes of others lie in its own memory as it is, and are copied from there.
@@ -247,15 +256,14 @@ impl Device for HostDevice {
 /// Bytes of a host page, copied out: a borrow of the page itself would have to hold its lock.
 pub(crate) struct PinnedCopy {
     bytes: Vec<u8>,
-    at: Span,
-    mailbox: Mailbox,
+    loan: Loan,
     /// The page as others may take it in.
     owner: Option<Arc<RegionOwner>>,
 }
 
 impl PinnedCopy {
-    pub(crate) fn new(bytes: Vec<u8>, at: Span, mailbox: Mailbox, owner: Option<Arc<RegionOwner>>) -> Self {
-        Self { bytes, at, mailbox, owner }
+    pub(crate) fn new(bytes: Vec<u8>, loan: Loan, owner: Option<Arc<RegionOwner>>) -> Self {
+        Self { bytes, loan, owner }
     }
 }
 
@@ -266,18 +274,12 @@ impl Pinned for PinnedCopy {
 
     /// The page keeps these bytes until the drop is told, so a device copy from there is as good.
     fn place(&self, actor: ActorId) -> Option<Span> {
-        (self.mailbox.actor() == actor).then_some(self.at)
+        self.loan.place(actor)
     }
 
     fn region(&self) -> Option<RegionSpan> {
         let owner = self.owner.as_ref()?;
-        Some(RegionSpan { region: owner.region().clone(), offset: self.at.offset })
-    }
-}
-
-impl Drop for PinnedCopy {
-    fn drop(&mut self) {
-        self.mailbox.post(Event::PinnedDropped(self.at));
+        Some(RegionSpan { region: owner.region().clone(), offset: self.loan.span().offset })
     }
 }
 

@@ -73,7 +73,7 @@ impl Compiler for HostCompiler {
         match source {
             KernelSource::Host(run) => {
                 let accesses = options.addresses.clone();
-                let reflection = Reflection { buffers: accesses.clone(), info_bytes: None };
+                let reflection = Reflection { buffers: accesses.clone(), measured: Vec::new(), info_bytes: None };
                 Ok(Compiled { pipeline: Program { name: kernel.to_owned(), run, accesses }, reflection })
             }
             KernelSource::Wgsl { .. } => Err(unsupported(kernel, "a compiler for WGSL")),
@@ -99,7 +99,7 @@ mod tests {
     fn closures_take_any_buffers_unless_their_accesses_are_declared() {
         let kernel = HostKernel::new("k", |_, _: &mut [&mut [u8]], _: &[u8]| {});
         let plain = compile(&kernel, &KernelOptions::default()).unwrap();
-        assert_eq!(plain.reflection, Reflection { buffers: None, info_bytes: None });
+        assert_eq!(plain.reflection, Reflection { buffers: None, measured: Vec::new(), info_bytes: None });
         assert_eq!(plain.pipeline.access(7), BufferAccess::ReadWrite);
         let accesses = Some(vec![BufferAccess::Read, BufferAccess::Write]);
         let declared = compile(&kernel, &KernelOptions { addresses: accesses.clone(), ..Default::default() }).unwrap();

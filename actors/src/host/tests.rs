@@ -5,6 +5,7 @@ use crate::engine::command::{Command, Groups, RowCopy, Run};
 use crate::id::ServiceId;
 use crate::kernel::{BufferAccess, CubeKernel, HostKernel, KernelOptions};
 use crate::mailbox::{Inbox, mailbox};
+use crate::message::Event;
 use crate::port::Compiler;
 use std::any::TypeId;
 use std::sync::Mutex;

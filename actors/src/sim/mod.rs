@@ -12,14 +12,14 @@ mod order;
 mod scheduler;
 mod state;
 
-use crate::bytes::Pinned;
+use crate::bytes::{Bytes, Pinned};
 use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::error::ComputeError;
 use crate::host::{HostCompiler, PinnedCopy, Program, device_properties, target_properties};
 use crate::id::DeviceId;
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::{Device, DeviceError, Limits, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
 use crate::region::Region;
@@ -60,6 +60,7 @@ impl Default for SimOptions {
         properties.timing_method = TimingMethod::Device;
         let limits = Limits {
             binding_bytes: properties.memory.max_page_size,
+            length_bytes: u64::MAX,
             empty_bindings: true,
             aliased_bindings: false,
             late_failures: true,
@@ -131,6 +132,11 @@ impl SimDevice {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.control.state()
+    }
+
+    fn loan(&self, at: Span) -> Loan {
+        let Some(mailbox) = self.state().mailbox.clone() else { unreachable!("a device is used before its start") };
+        Loan::new(at, mailbox)
     }
 }
 
@@ -248,10 +254,20 @@ impl Device for SimDevice {
         self.state().write_page(to, bytes);
     }
 
+    fn lend(&mut self, at: Span) -> Fill {
+        let (control, loan) = (self.control.clone(), self.loan(at));
+        Fill::new(move |bytes| {
+            let mut state = control.state();
+            state.write_page(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, state.region(at.page))))
+        })
+    }
+
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let state = self.state();
-        let Some(mailbox) = state.mailbox.clone() else { unreachable!("a device is used before its start") };
-        Arc::new(PinnedCopy::new(state.host_bytes(at), at, mailbox, state.region(at.page)))
+        let (bytes, owner) = (state.host_bytes(at), state.region(at.page));
+        drop(state);
+        Arc::new(PinnedCopy::new(bytes, self.loan(at), owner))
     }
 
     fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {

@@ -6,3 +6,4 @@ mod orders;
 mod peers;
 mod regions;
 mod rig;
+mod uploads;

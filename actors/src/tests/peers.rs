@@ -31,7 +31,7 @@ fn a_lost_device_ends_the_wait_of_its_peers_and_is_a_peer_no_more() {
     actor.mailbox().send(StreamId::DEFAULT, Body::Reserve { buffer, size: 4, wait: None });
     let range = crate::message::BufferRange { buffer, offset: 0, size: 4 };
     let rows = crate::tensor::Rows::contiguous(4);
-    let write = Body::Write { to: range, rows, bytes: vec![1; 4].into(), budget: 0 };
+    let write = Body::Write { to: range, rows, bytes: vec![1; 4].into(), budget: 0, placed: false };
     actor.mailbox().send(StreamId::DEFAULT, write);
     block_on(seen.ended());
     assert!(seen.has_ended() && peer(service).is_none() && !runs(service.device));

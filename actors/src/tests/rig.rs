@@ -141,8 +141,7 @@ impl Rig {
                 return value;
             }
             self.turn();
-            if self.actor.engine().is_waiting_for_kernels() {
-                // A compilation is on its way, on a thread of the pool.
+            if self.actor.engine().is_waiting_for_threads() {
                 std::thread::yield_now();
             }
         }
@@ -169,7 +168,7 @@ impl Rig {
     pub(super) fn write(&mut self, stream: StreamId, to: BufferRange, words: &[u32]) {
         let bytes = Bytes::from_elems(words.to_vec());
         let rows = Rows::contiguous(bytes.len() as u64);
-        self.mailbox.send(stream, Body::Write { to, rows, bytes, budget: 0 });
+        self.mailbox.send(stream, Body::Write { to, rows, bytes, budget: 0, placed: false });
     }
 
     pub(super) fn launch(&mut self, stream: StreamId, kernel: &SimKernel, buffers: &[BufferRange], info: &[u32]) {

@@ -124,6 +124,8 @@ pub(crate) struct Shader {
     pub(crate) bindings: Vec<u32>,
     /// What happens to each buffer, in the order of the arguments; the addresses' where there are addresses.
     pub(crate) access: Vec<BufferAccess>,
+    /// Whether the kernel asks for the length of each buffer that is bound, in the order of the arguments.
+    pub(crate) measured: Vec<bool>,
     /// Parameter bytes of a launch, without addresses.
     pub(crate) info_bytes: u32,
     /// Addresses of eight bytes each in front of the parameters.

@@ -13,7 +13,7 @@ use vkactor_actors::kernel::{BufferAccess, KernelOptions};
 use vkactor_actors::port::{unsupported, wrong_source};
 
 use super::limits::{Needs, within};
-use super::{IMMEDIATE_BYTES_MAX, Shader, ShaderCapabilities, ShaderTarget, loops, no_entry};
+use super::{IMMEDIATE_BYTES_MAX, Shader, ShaderCapabilities, ShaderTarget, loops, no_entry, spirv};
 
 /// Features that a device may lack, in the words of a kernel's author.
 const FEATURES: [(Capabilities, &str); 8] = [
@@ -57,6 +57,8 @@ pub(super) fn translate(
     } else {
         write(kernel, &module, &info, entry, target)?
     };
+    // naga's own checks ask for lengths too.
+    shader.measured = spirv::measured(kernel, &shader.words, entry)?;
     Ok(shader)
 }
 
@@ -192,7 +194,7 @@ fn unroll(kernel: &str, mut module: Module, device: ShaderCapabilities) -> Resul
     Ok((module, info))
 }
 
-/// All of the shader but its words. `module` has one entry point.
+/// All of the shader but its words and what they measure. `module` has one entry point.
 fn reflect(kernel: &str, module: &Module, info: &ModuleInfo, target: &ShaderTarget) -> Result<Shader, LaunchError> {
     let entry = &module.entry_points[0];
     let uses = info.get_entry_point(0);
@@ -226,6 +228,7 @@ fn reflect(kernel: &str, module: &Module, info: &ModuleInfo, target: &ShaderTarg
         entry: entry.name.clone(),
         bindings,
         access,
+        measured: Vec::new(),
         info_bytes,
         address_count: 0,
         specialization: Vec::new(),

@@ -22,6 +22,16 @@ use super::{Shader, ShaderCapabilities, ShaderTarget, no_entry};
 /// Bytes of an address in the parameter block.
 const ADDRESS_BYTES: u64 = 8;
 
+/// Whether the entry point `entry` asks for the length of each of its buffers, by rising binding number.
+pub(super) fn measured(kernel: &str, words: &[u32], entry: &str) -> Result<Vec<bool>, LaunchError> {
+    let measured = || {
+        let module = Module::read(Stream::new(words)?, &[])?;
+        let resources = Resources::of(&module, find_entry(&module, entry)?)?;
+        Ok(resources.measured())
+    };
+    measured().map_err(|reason: Malformed| wrong_source(kernel, reason))
+}
+
 /// Checks and reflects the entry point `entry` of the module `words`.
 pub(super) fn translate(
     kernel: &str,
@@ -67,6 +77,7 @@ pub(super) fn translate(
         entry: entry.to_owned(),
         bindings,
         access: addresses.map_or(access, <[BufferAccess]>::to_vec),
+        measured: resources.measured(),
         info_bytes: u32::try_from(info_bytes).map_err(too_large)?,
         address_count: u32::try_from(addresses.map_or(0, <[BufferAccess]>::len)).map_err(too_large)?,
         specialization: options.specialization.clone(),
@@ -191,7 +202,12 @@ impl Resources {
         let buffer = self.buffers.entry(binding).or_default();
         buffer.reads |= found.reads && !declared(decoration::NON_READABLE);
         buffer.writes |= found.writes && !declared(decoration::NON_WRITABLE);
+        buffer.measures |= found.measures;
         Ok(())
+    }
+
+    fn measured(&self) -> Vec<bool> {
+        self.buffers.values().map(|found| found.measures).collect()
     }
 
     /// Parameter bytes behind the addresses.

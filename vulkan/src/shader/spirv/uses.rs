@@ -1,7 +1,8 @@
 //! What an entry point does to the variables of its module.
 //!
 //! Pointers are followed from each instruction back to the variable they came from. The analysis errs on one side
-//! only: a pointer that goes where it cannot be followed counts as loaded from and stored to.
+//! only: a pointer that goes where it cannot be followed counts as loaded from, stored to and
+//! measured.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,20 +10,23 @@ use super::module::Module;
 use super::op::{self, class};
 use super::stream::{Id, Instruction, Malformed};
 
-/// What happens to one variable. One that is only measured has neither.
+/// What happens to one variable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Use {
     /// Something loads from it.
     pub(super) reads: bool,
     /// Something stores to it.
     pub(super) writes: bool,
+    /// Something asks for its length.
+    pub(super) measures: bool,
 }
 
 impl Use {
-    const MEASURED: Self = Self { reads: false, writes: false };
-    const READ: Self = Self { reads: true, writes: false };
-    const WRITTEN: Self = Self { reads: false, writes: true };
-    const BOTH: Self = Self { reads: true, writes: true };
+    const NAMED: Self = Self { reads: false, writes: false, measures: false };
+    const MEASURED: Self = Self { measures: true, ..Self::NAMED };
+    const READ: Self = Self { reads: true, ..Self::NAMED };
+    const WRITTEN: Self = Self { writes: true, ..Self::NAMED };
+    const ALL: Self = Self { reads: true, writes: true, measures: true };
 }
 
 /// The variables outside functions that `entry` and what it calls use, by id.
@@ -75,7 +79,7 @@ impl Uses<'_, '_> {
             op::ARRAY_LENGTH => self.mark(line.id(2)?, Use::MEASURED),
             op::ATOMIC_STORE => self.mark(line.id(0)?, Use::WRITTEN),
             op::ATOMIC_EXCHANGE..=op::ATOMIC_XOR | op::ATOMIC_FADD | op::ATOMIC_FMIN | op::ATOMIC_FMAX => {
-                self.mark(line.id(2)?, Use::BOTH);
+                self.mark(line.id(2)?, Use { writes: true, ..Use::READ });
             }
             op::FUNCTION_CALL => self.escape(line.tail(3)),
             op::EXT_INST if self.module.is_comment(line) => {}
@@ -94,7 +98,11 @@ impl Uses<'_, '_> {
     fn mark(&mut self, pointer: Id, add: Use) {
         if let Some(root) = self.roots.get(&pointer) {
             let found = self.found.entry(*root).or_default();
-            *found = Use { reads: found.reads || add.reads, writes: found.writes || add.writes };
+            *found = Use {
+                reads: found.reads || add.reads,
+                writes: found.writes || add.writes,
+                measures: found.measures || add.measures,
+            };
         }
     }
 
@@ -102,14 +110,14 @@ impl Uses<'_, '_> {
     fn derive(&mut self, pointer: Id, base: Id) {
         if let Some(root) = self.roots.get(&base).copied() {
             self.roots.insert(pointer, root);
-            self.mark(pointer, Use::MEASURED);
+            self.mark(pointer, Use::NAMED);
         }
     }
 
     /// Gives up on the pointers among `operands`.
     fn escape(&mut self, operands: &[u32]) {
         for id in operands {
-            self.mark(*id, Use::BOTH);
+            self.mark(*id, Use::ALL);
         }
     }
 }

@@ -46,6 +46,16 @@ fn check(code: &str, bindings: &[u32], access: &[BufferAccess], info_bytes: u32,
 // ------------------------------------------------------------------------------ what a launch has to supply
 
 #[test]
+fn a_kernel_that_asks_for_a_length_is_known() {
+    let code = "@group(0) @binding(0) var<storage> source: array<f32>;
+         @group(0) @binding(3) var<storage, read_write> sink: array<f32>;
+         @compute @workgroup_size(1) fn main() { if arrayLength(&sink) > 3 { sink[0] = source[0]; } }";
+    assert_eq!(compile(code).unwrap().measured, [false, true]);
+    let checked = ShaderTarget { buffer_bounds_checks: true, ..rich() };
+    assert_eq!(compile_with(code, "main", &[], &checked).unwrap().measured, [true, true]);
+}
+
+#[test]
 fn stored_only_is_write_and_loaded_only_is_read() {
     check(
         "@group(0) @binding(0) var<storage, read_write> source: array<f32>;
