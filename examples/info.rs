@@ -104,6 +104,7 @@ impl Report {
             "driver": driver,
             "uuid": hex(uuid),
             "memory": memory,
+            "timing_method": format!("{:?}", properties.timing_method),
             "vulkan": [self.parts.api.0, self.parts.api.1],
             "heaps": heaps.collect::<Vec<Value>>(),
             "queue_families": families.collect::<Vec<Value>>(),
@@ -121,6 +122,7 @@ impl Report {
         table.row("kind", &format!("{kind:?}"));
         table.row("driver", &format!("{driver}, Vulkan {}.{}", self.parts.api.0, self.parts.api.1));
         table.row("uuid", &hex(uuid));
+        table.row("windows timed by", &format!("{:?}", properties.timing_method));
         for (index, heap) in self.parts.heaps.iter().enumerate() {
             let mut text = bytes(heap.bytes);
             if let Some(budget) = heap.budget {
@@ -223,16 +225,17 @@ fn rates(client: &Client) -> Vec<Rate> {
         ("device to host".to_owned(), "B/s", DeviceToHost, ElemType::F32),
         ("launches".to_owned(), "/s", Launch, ElemType::F32),
     ];
-    let arithmetic = [ElemType::F32, ElemType::F16, ElemType::I32];
+    let numbers = client.features().types.iter().filter(|elem| **elem != ElemType::Bool);
+    keys.extend(numbers.map(|&elem| (format!("arithmetic {elem:?}"), "op/s", Compute, elem)));
+    // Shapes that differ in their sums only have one rate.
+    let mut shapes: Vec<_> = client.features().matrix.iter().map(|s| (s.m, s.n, s.k, s.a)).collect();
+    shapes.sort_unstable();
+    shapes.dedup();
     keys.extend(
-        arithmetic
+        shapes
             .into_iter()
-            .filter(|elem| client.features().types.contains(elem))
-            .map(|elem| (format!("arithmetic {elem:?}"), "op/s", Compute, elem)),
+            .map(|(m, n, k, elem)| (format!("matrix {m} × {n} × {k} {elem:?}"), "op/s", Matrix { m, n, k }, elem)),
     );
-    keys.extend(client.features().matrix.iter().map(|&MatrixShape { m, n, k, a, .. }| {
-        (format!("matrix {m} × {n} × {k} {a:?}"), "op/s", Matrix { m, n, k }, a)
-    }));
     let measured = keys.into_iter().map(|(name, unit, mode, dtype)| {
         let value = client.throughput(ThroughputKey { mode, dtype });
         Rate { name, unit, per_second: value.map(|v| v.per_second()).map_err(|error| error.to_string()) }
@@ -282,4 +285,58 @@ fn prefixed(value: f64) -> String {
     const PREFIXES: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (unit, prefix) = PREFIXES.into_iter().find(|(unit, _)| value >= *unit).unwrap_or((1.0, ""));
     format!("{:.3} {prefix}", value / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports() -> Vec<Report> {
+        let compute = Compute::new().expect("a Vulkan device");
+        let devices = compute.devices().iter().map(|device| Report::of(&compute, device, false));
+        devices.collect::<Result<_, _>>().expect("every device opens")
+    }
+
+    #[test]
+    fn json_has_what_the_device_says_of_itself() {
+        for report in reports() {
+            let text = format!("{:#}", report.json());
+            let device: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(device["name"], report.info.name);
+            assert_eq!(device["id"]["index"], report.info.id.index_id);
+            assert_eq!(device["uuid"].as_str().map(str::len), Some(32));
+            assert!(device["vulkan"][1].as_u64() >= Some(2), "{text}");
+            let heaps = device["heaps"].as_array().unwrap();
+            assert!(
+                heaps.iter().any(|heap| heap["device_local"] == true && heap["bytes"].as_u64() > Some(0)),
+                "{text}"
+            );
+            assert!(device["queue_families"].as_array().unwrap().iter().any(|family| family["compute"] == true));
+            for limit in ["buffer_bytes_max", "binding_alignment", "bindings_max", "parameter_bytes_max"] {
+                assert!(device["limits"][limit].as_u64() > Some(0), "{limit} in {text}");
+            }
+            let types = device["features"]["types"].as_array().unwrap();
+            assert!(types.iter().any(|elem| elem == "F32"), "{text}");
+            assert!(device["features"]["matrix"].is_array() && device["throughput"].is_array(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_and_what_keeps_them_from_being_known_are_both_told() {
+        let mut report = reports().remove(0);
+        let rate = |name: &str, per_second| Rate { name: name.to_owned(), unit: "B/s", per_second };
+        report.rates = vec![rate("fast", Ok(3.8e12)), rate("none", Err("unsupported".to_owned()))];
+        let json = report.json();
+        assert_eq!(json["throughput"][0]["per_second"], 3.8e12);
+        assert_eq!(json["throughput"][1]["error"], "unsupported");
+        let table = report.table();
+        let row = |name: &str| table.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
+        assert!(row("fast").ends_with(" 3.800 TB/s") && row("none").ends_with(" unsupported"), "{table}");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 1536, 2 << 30].map(bytes), ["0 B", "1.5 KiB", "2 GiB"]);
+        assert_eq!([7.0, 5e4, 3.8e12].map(prefixed), ["7.000 ", "50.000 k", "3.800 T"]);
+    }
 }

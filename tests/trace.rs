@@ -50,6 +50,7 @@ fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, nam
     streams[0].launch(kernel(), CubeCount::new_1d(16), KernelArguments::new().with_buffer(&buffers[0]));
     let graph = streams[0].stop_capture()?;
     graph.replay()?;
+    futures::executor::block_on(client.sync())?;
     let summary = client.trace_stop()?;
     client.launch(kernel(), CubeCount::new_1d(16), KernelArguments::new().with_buffer(&warm));
     client.read_one(warm)?;
@@ -73,7 +74,13 @@ fn check_workload(client: &Client, kernel: &dyn Fn() -> Box<dyn CubeKernel>, nam
     for counter in ["submissions", "launches", "waiting", "memory"] {
         assert!(file.counters.contains_key(counter), "no counter of {counter}");
     }
-    let in_use = file.counters["memory"].iter().filter_map(|memory| memory["in_use"].as_u64()).max();
+    // Counters and slices are on one clock: that nothing is in flight is seen when the last slice has ended.
+    let error_ns = file.clock_error_ns.ok_or("the clocks were not read at once")?;
+    let idle = file.counters["launches"].last().filter(|level| level.args["in_flight"] == 0).ok_or("no end")?;
+    assert!(idle.at_ns + error_ns >= last, "idle at {} ± {error_ns}, and the last slice ends at {last}", idle.at_ns);
+    let busy = file.counters["launches"].iter().find(|level| level.args["in_flight"] != 0).ok_or("no beginning")?;
+    assert!(busy.at_ns <= last + error_ns, "busy at {} ± {error_ns}, after the last slice at {last}", busy.at_ns);
+    let in_use = file.counters["memory"].iter().filter_map(|memory| memory.args["in_use"].as_u64()).max();
     assert!(in_use >= Some(3 * 4096), "{in_use:?} bytes in use");
     Ok(())
 }
@@ -131,7 +138,7 @@ fn a_trace_whose_device_stops_is_whole() {
     drop(client);
     // Nobody waits for a device whose last client is gone.
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while !std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with("]}\n")) {
+    while !std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with("}\n") && text.contains("\n]")) {
         assert!(std::time::Instant::now() < deadline, "the trace is not made whole");
         std::thread::yield_now();
     }

@@ -59,7 +59,7 @@ pub(crate) struct DeviceActor<D: Device> {
     options: ShellOptions,
     outbox: Outbox,
     actions: VecDeque<Action>,
-    /// The queue's other half: it goes back to the mailbox when the next events are taken.
+    /// The queue's other half, for turns that begin with events left of the last.
     taken: Vec<Event>,
     /// Taken and not handled yet.
     events: VecDeque<Event>,
@@ -112,8 +112,7 @@ impl<D: Device> DeviceActor<D> {
     /// One turn: takes what is there, up to a bound, lets the engine decide, and looks at the device. True where
     /// nothing more is waiting.
     pub(crate) fn turn(&mut self) -> bool {
-        self.inbox.take(&mut self.taken);
-        self.events.extend(self.taken.drain(..));
+        self.take_events();
         let messages = self.events.len();
         for _ in 0..EVENTS_PER_TURN {
             let Some(event) = self.events.pop_front() else { break };
@@ -127,13 +126,36 @@ impl<D: Device> DeviceActor<D> {
         idle
     }
 
+    /// Takes all that is waiting. Mostly nothing is left of the last turn: then the queue becomes the mailbox's, and no
+    /// message is moved.
+    fn take_events(&mut self) {
+        if self.events.is_empty() {
+            let mut taken = Vec::from(std::mem::take(&mut self.events));
+            self.inbox.take(&mut taken);
+            self.events = taken.into();
+        } else {
+            self.inbox.take(&mut self.taken);
+            self.events.extend(self.taken.drain(..));
+        }
+    }
+
     /// Publishes what the turn has done, and the levels that it leaves.
     fn publish(&mut self, messages: usize) {
+        if self.trace.is_none() && !self.options.meter.is_heard() {
+            return;
+        }
         let (levels, launches) = (self.engine.levels(), self.inbox.mailbox().in_flight());
         if let Some(trace) = &mut self.trace {
+            if trace.wants_moment(Instant::now())
+                && let Some(moment) = self.device.moment()
+            {
+                trace.calibrate(moment);
+            }
             trace.level(levels.clone(), launches);
         }
-        self.options.meter.publish(self.engine.tally(), &Snapshot { levels, messages, launches });
+        if self.options.meter.is_heard() {
+            self.options.meter.publish(self.engine.tally(), Snapshot { levels, messages, launches });
+        }
     }
 
     /// Whether no more events are waiting. While a batch is open, the next is given a moment to come.
@@ -259,6 +281,7 @@ impl<D: Device> DeviceActor<D> {
             Action::Compile { pipeline, kernel } => self.compile(pipeline, kernel),
             Action::Deliver { parts, reply } => self.deliver(parts, reply),
             Action::DropGraph(graph) => self.device.drop_graph(graph),
+            Action::EndCapture => self.inbox.mailbox().windows().end_capture(),
             Action::Fetch { token, from } => fetch(self.inbox.mailbox().clone(), token, from),
             Action::Fill { token, to, bytes } => {
                 let fill = self.device.lend(to);
@@ -280,20 +303,14 @@ impl<D: Device> DeviceActor<D> {
                 }
             }
             Action::Record { label, report } => self.record(&label, &report),
-            Action::Seal { sealed, tape, reply } => match self.device.seal(sealed.graph, &tape) {
-                Ok(()) => match reply {
-                    SealReply::Rebound(reply) => reply.send(Ok(())),
-                    SealReply::Stopped(reply) => reply.send(Ok(sealed)),
-                },
-                Err(error) => {
-                    self.engine.seal_refused(sealed.graph, &mut self.outbox);
-                    let told = server_error(&error);
-                    match reply {
-                        SealReply::Rebound(reply) => reply.send(Err(told)),
-                        SealReply::Stopped(reply) => reply.send(Err(told)),
-                    }
+            Action::Seal { recording, like, sealed, tape, reply } => {
+                let kept = self.device.seal(recording, &tape, like).map_err(|error| server_error(&error));
+                self.engine.seal_answered(sealed.graph, kept.is_ok(), &mut self.outbox);
+                match reply {
+                    SealReply::Rebound(reply) => reply.send(kept),
+                    SealReply::Stopped(reply) => reply.send(kept.map(|()| sealed)),
                 }
-            },
+            }
             Action::Stage { to, bytes } => match bytes.try_materialize() {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),
@@ -369,7 +386,7 @@ impl<D: Device> DeviceActor<D> {
             return Err(ServerError::Busy { reason: "a trace of the device is going on".to_owned() });
         }
         let Some(zero_ns) = self.device.timestamp_ns(at) else { return Err(ProfileError::Unsupported.into()) };
-        self.trace = Some(Trace::begin(sink, zero_ns));
+        self.trace = Some(Trace::begin(sink, zero_ns, self.device.moment()));
         self.engine.set_tracing(true);
         Ok(())
     }

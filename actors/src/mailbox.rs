@@ -3,6 +3,7 @@
 use crate::error::ServerError;
 use crate::id::{ActorId, ServiceId, StreamId};
 use crate::message::{Body, Envelope, Event, LeaseId};
+use crate::profile::Windows;
 use crate::wait::block_on;
 use std::cell::RefCell;
 use std::fmt;
@@ -34,6 +35,7 @@ struct Shared {
     launches: Semaphore,
     launches_max: usize,
     uploads: Semaphore,
+    windows: Windows,
 }
 
 struct Queue {
@@ -64,6 +66,7 @@ pub fn mailbox(service: ServiceId, launches_max: usize) -> (Mailbox, Inbox) {
         launches: Semaphore::new(launches_max),
         launches_max,
         uploads: Semaphore::new(UPLOAD_BYTES_MAX / BUDGET_GRANULE),
+        windows: Windows::default(),
     };
     let mailbox = Mailbox(Arc::new(shared));
     (mailbox.clone(), Inbox(mailbox))
@@ -164,6 +167,11 @@ impl Mailbox {
     /// Launches that are in flight now.
     pub fn in_flight(&self) -> usize {
         self.0.launches_max.saturating_sub(self.0.launches.available_permits())
+    }
+
+    /// The profiling windows of the device.
+    pub fn windows(&self) -> &Windows {
+        &self.0.windows
     }
 
     /// The hold under which this thread calls this actor.

@@ -6,7 +6,7 @@ use crate::engine::memory::{
     InstallMemoryPoolsError, MemoryAllocationMode, MemoryPoolsConfig, MemoryReport, MemoryUsage,
 };
 use crate::error::{LaunchError, ProfileError, ServerError};
-use crate::id::{BufferId, StreamId};
+use crate::id::{BufferId, Holder, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
 use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
@@ -204,6 +204,8 @@ pub enum Body {
         buffer: BufferId,
         /// Bytes.
         size: u64,
+        /// Who asks. Where all who hold memory wait for more, the one that asked last fails.
+        holder: Holder,
         /// Where set: wait for memory instead of failing, and answer how it ended.
         wait: Option<Reply<Result<(), ServerError>>>,
     },
@@ -357,15 +359,17 @@ pub enum ProfileCall {
     End {
         /// Which.
         window: ProfileWindow,
-        /// Whether there was one.
-        reply: Reply<Result<(), ProfileError>>,
+        /// Whether it is closed, where it may be refused; without one a refusal is told by the time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
         /// Its time, once the work is done.
         ticks: Reply<Result<ProfileTicks, ProfileError>>,
     },
     /// Open a window.
     Start {
-        /// Which.
-        reply: Reply<Result<ProfileWindow, ProfileError>>,
+        /// Which: a fresh one, on the stream of the message.
+        window: ProfileWindow,
+        /// Whether it is open, where it may be refused; without one a refusal is told by its time.
+        reply: Option<Reply<Result<(), ProfileError>>>,
     },
 }
 

@@ -1,13 +1,14 @@
 //! The numbers of one actor for whoever collects metrics, through the `metrics` facade.
 //!
 //! The engine counts in plain integers; what was added in a turn is published at its end, so that a launch pays for
-//! one addition and a turn for a few atomics. Where no recorder is installed when the actor starts, each handle is
-//! empty and publishing is a branch.
+//! one addition and a turn for a few atomics. Where no recorder is installed when the actor starts, nothing is summed
+//! up and a turn pays for a branch.
 
 use crate::engine::observe::{Levels, Tally};
 use crate::id::DeviceId;
-use metrics::{Counter, Gauge, Histogram, Label, Unit};
+use metrics::{Counter, Gauge, Histogram, IntoF64, Label, Unit};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use std::cell::Cell;
 
 /// What an actor publishes.
 #[derive(Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct Meter {
     read: Histogram,
     told: Tally,
     shown: Option<Snapshot>,
+    /// Whether anybody listens.
+    heard: bool,
 }
 
 impl std::fmt::Debug for Meter {
@@ -72,7 +75,9 @@ impl Meter {
             labels.push(Label::from_static_parts("state", state));
             gauge!(POOL_BYTES, labels)
         };
+        let held = gauge!(HELD, labels());
         Self {
+            heard: has_recorder(&held),
             counters: Counters {
                 barriers: counter!(BARRIERS, labels()),
                 barriers_avoided: counter!(BARRIERS_AVOIDED, labels()),
@@ -86,7 +91,7 @@ impl Meter {
             gauges: Gauges {
                 bytes_in_use: pool("in_use"),
                 bytes_reserved: pool("reserved"),
-                held: gauge!(HELD, labels()),
+                held,
                 launches: gauge!(LAUNCHES_IN_FLIGHT, labels()),
                 messages: gauge!(QUEUE_DEPTH, labels()),
                 submissions: gauge!(SUBMISSIONS_IN_FLIGHT, labels()),
@@ -98,12 +103,17 @@ impl Meter {
         }
     }
 
+    /// Whether what is published goes anywhere.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.heard
+    }
+
     /// Publishes what has changed since the last call.
-    pub(crate) fn publish(&mut self, tally: Tally, now: &Snapshot) {
+    pub(crate) fn publish(&mut self, tally: Tally, now: Snapshot) {
         self.count(tally);
-        if self.shown.as_ref() != Some(now) {
-            self.show(now);
-            self.shown = Some(now.clone());
+        if self.shown.as_ref() != Some(&now) {
+            self.show(&now);
+            self.shown = Some(now);
         }
     }
 
@@ -150,6 +160,20 @@ impl Meter {
     }
 }
 
+/// Whether there is a recorder behind a gauge. The facade does not tell, but one without never asks for the number.
+fn has_recorder(gauge: &Gauge) -> bool {
+    struct Asked<'a>(&'a Cell<bool>);
+    impl IntoF64 for Asked<'_> {
+        fn into_f64(self) -> f64 {
+            self.0.set(true);
+            0.0
+        }
+    }
+    let asked = Cell::new(false);
+    gauge.set(Asked(&asked));
+    asked.get()
+}
+
 /// Tells the recorder what the names mean. Telling it again changes nothing.
 fn describe() {
     describe_counter!(BARRIERS, Unit::Count, "Barriers put before commands and replays");
@@ -184,3 +208,17 @@ const READ: &str = "vkactor_read_latency_seconds";
 const REPLAYS: &str = "vkactor_replays_total";
 const SUBMISSIONS: &str = "vkactor_submissions_total";
 const SUBMISSIONS_IN_FLIGHT: &str = "vkactor_submissions_in_flight";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics::NoopRecorder;
+    use metrics_util::debugging::DebuggingRecorder;
+
+    #[test]
+    fn a_meter_knows_whether_it_is_heard() {
+        let meter = || Meter::new("test", DeviceId::new(1, 1));
+        assert!(!metrics::with_local_recorder(&NoopRecorder, meter).is_heard());
+        assert!(metrics::with_local_recorder(&DebuggingRecorder::new(), meter).is_heard());
+    }
+}

@@ -11,6 +11,7 @@ use crate::properties::{DeviceProperties, TargetProperties};
 use crate::region::Region;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub use crate::engine::command::Span;
 
@@ -71,6 +72,17 @@ pub struct Compiled<P> {
     pub pipeline: P,
     /// What it takes.
     pub reflection: Reflection,
+}
+
+/// The same moment on two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// On the device's, as [`Device::timestamp_ns`] tells it.
+    pub device_ns: u64,
+    /// On the host's.
+    pub host: Instant,
+    /// How far the two may be apart.
+    pub error: Duration,
 }
 
 /// A range of a host page, lent to be filled. Dropped instead, it goes back.
@@ -167,9 +179,9 @@ pub fn wrong_source(kernel: &str, reason: impl Into<String>) -> LaunchError {
 /// commands up to its end are done and what they wrote to host pages can be read.
 ///
 /// # Failures
-/// Where a kernel can break off, as a closure that panics, the device posts
-/// [`Event::Failed`](crate::message::Event::Failed) before the timeline reaches the submission's value. Who sees the
-/// value reached, by [`Device::reached`] or by an event, finds the failure in the mailbox already.
+/// Where a kernel can break off, as a closure that panics, the device posts [`Event::Failed`] before the timeline
+/// reaches the submission's value. Who sees the value reached, by [`Device::reached`] or by an event, finds the failure
+/// in the mailbox already.
 ///
 /// # What the caller owes
 /// Ids are fresh when they are given and known when they are used; ranges lie inside their pages; nothing is freed
@@ -242,11 +254,15 @@ pub trait Device: Send + 'static {
     /// `None` where the device has no clock.
     fn timestamp_ns(&mut self, slot: TimestampSlot) -> Option<u64>;
 
+    /// One moment on the device's clock and on the host's. `None` where the host cannot read the device's.
+    fn moment(&mut self) -> Option<Moment>;
+
     /// Keeps a recording that [`Command::Replay`](crate::engine::command::Command) runs. It starts with no barrier.
+    /// Much of it may be as in the recording `like`, which stays as it is.
     ///
     /// # Errors
-    /// [`DeviceError`]; the graph is then unknown.
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError>;
+    /// [`DeviceError`]; the recording is then unknown.
+    fn seal(&mut self, graph: GraphId, tape: &Commands, like: Option<GraphId>) -> Result<(), DeviceError>;
     /// Forgets a recording that no pending submission names.
     fn drop_graph(&mut self, graph: GraphId);
 

@@ -4,7 +4,10 @@ use crate::error::{ProfileError, ServerError};
 use crate::id::StreamId;
 use crate::reply::Answer;
 use crate::wait::block_on;
+use std::collections::HashSet;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Whose clock times a window.
@@ -23,6 +26,55 @@ pub struct ProfileWindow {
     pub stream_id: StreamId,
     /// Which it is.
     pub token: u64,
+}
+
+/// The windows of one device as its clients know them, so that opening and closing one asks nobody. Only a capture
+/// window on the stream refuses them: while one is open anywhere, the actor is asked.
+#[derive(Debug, Default)]
+pub struct Windows {
+    open: Mutex<HashSet<u64>>,
+    opened: AtomicU64,
+    captures: AtomicUsize,
+}
+
+impl Windows {
+    /// A window on a stream, which no other is.
+    pub fn open(&self, stream_id: StreamId) -> ProfileWindow {
+        let token = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        self.tokens().insert(token);
+        ProfileWindow { stream_id, token }
+    }
+
+    /// Takes a window out. False where it is not open.
+    pub fn close(&self, window: ProfileWindow) -> bool {
+        self.tokens().remove(&window.token)
+    }
+
+    /// Puts a window back that could not be closed.
+    pub fn reopen(&self, window: ProfileWindow) {
+        self.tokens().insert(window.token);
+    }
+
+    /// A capture window is asked for. To be called before the message is sent.
+    pub fn begin_capture(&self) {
+        self.captures.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A capture window was refused, or is closed.
+    pub fn end_capture(&self) {
+        let counted = |open: usize| open.checked_sub(1);
+        // None is open where messages came past the clients, as tests send them.
+        let _uncounted = self.captures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted);
+    }
+
+    /// Whether a capture window may be open on some stream.
+    pub fn may_be_refused(&self) -> bool {
+        self.captures.load(Ordering::SeqCst) > 0
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A time that was measured.

@@ -1,10 +1,13 @@
 //! A trace of the device's own work, as JSON that Perfetto and `chrome://tracing` open.
 //!
 //! Each stream is a track, each command of it a slice between two timestamps of the device. Levels (submissions and
-//! launches in flight, answers and messages that wait, memory) are counters on the host's clock. Both start at the
-//! calibration: a timestamp that the device takes when the trace begins, and the moment when the actor sees it. The
-//! two clocks are apart by the time that seeing takes, some microseconds while the actor polls, and drift as the
-//! clocks do.
+//! launches in flight, answers and messages that wait, memory) are counters, which the host's clock places on the
+//! device's: both clocks are read at once when the trace begins, and every tenth of a second from then on, since they
+//! drift apart. How far the two readings may be apart is written at the end of the file, as `host_clock_error_ns`.
+//!
+//! Where the host cannot read the device's clock, the moment when the actor sees the first timestamp stands for the
+//! moment when it was taken. Counters are then late by the time that seeing takes, some microseconds while the actor
+//! polls, and drift as the clocks do; the file has no `host_clock_error_ns`.
 //!
 //! The actor never waits for the disk: a thread of the trace writes, and what it cannot keep up with is counted and
 //! left out.
@@ -13,6 +16,7 @@ use crate::engine::command::{Groups, TimelineValue};
 use crate::engine::observe::{Levels, Work};
 use crate::error::{IoError, ServerError};
 use crate::id::StreamId;
+use crate::port::Moment;
 use crate::reply::{Answer, Reply, reply};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -25,6 +29,9 @@ use std::time::{Duration, Instant};
 
 /// Batches that may wait for the disk. One is a submission's commands, at most 256 of about 100 bytes: 13 MB in all.
 const BATCHES_MAX: usize = 512;
+/// How old a common reading of both clocks may become. Quartz clocks drift by some tens of parts in a million, which
+/// is a few microseconds in this time: about what a reading costs, and how precise it is.
+const RECALIBRATION: Duration = Duration::from_millis(100);
 /// Levels that gather before they are sent without a submission.
 const RECORDS_PER_BATCH: usize = 256;
 
@@ -49,6 +56,8 @@ pub struct TraceSummary {
 /// What a trace is told.
 #[derive(Debug)]
 enum Record {
+    /// How far both clocks may be apart.
+    ClockError { ns: u64 },
     /// How much of everything there is.
     Level { at_ns: u64, levels: Levels, launches: usize },
     /// A command and its times.
@@ -109,19 +118,47 @@ impl Drop for TraceSink {
 #[derive(Debug)]
 pub(crate) struct Trace {
     sink: TraceSink,
-    zero: Instant,
-    /// The same moment on the device's clock.
+    began: Instant,
+    /// When it began on the device's clock.
     zero_ns: u64,
+    clocks: Clocks,
+    /// The time of the last level.
+    level_ns: u64,
     batch: Vec<Record>,
     shown: Option<(Levels, usize)>,
     dropped: u64,
 }
 
 impl Trace {
-    /// Begins now, when the device's clock shows `zero_ns`.
-    pub(crate) fn begin(sink: TraceSink, zero_ns: u64) -> Self {
-        tracing::info!(path = %sink.path.display(), "trace begun");
-        Self { sink, zero: Instant::now(), zero_ns, batch: Vec::new(), shown: None, dropped: 0 }
+    /// Begins at the moment when the device's clock showed `zero_ns`.
+    pub(crate) fn begin(sink: TraceSink, zero_ns: u64, moment: Option<Moment>) -> Self {
+        tracing::info!(path = %sink.path.display(), calibrated = moment.is_some(), "trace begun");
+        let began = Instant::now();
+        let mut trace = Self {
+            sink,
+            began,
+            zero_ns,
+            clocks: Clocks { host: began, device_ns: zero_ns },
+            level_ns: 0,
+            batch: Vec::new(),
+            shown: None,
+            dropped: 0,
+        };
+        if let Some(moment) = moment {
+            trace.calibrate(moment);
+        }
+        trace
+    }
+
+    /// Whether both clocks should be read again.
+    pub(crate) fn wants_moment(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.clocks.host) >= RECALIBRATION
+    }
+
+    /// Both clocks were read at once.
+    pub(crate) fn calibrate(&mut self, Moment { device_ns, host, error }: Moment) {
+        self.clocks = Clocks { host, device_ns };
+        self.batch.push(Record::ClockError { ns: nanoseconds(error) });
     }
 
     /// Notes levels where they have changed.
@@ -131,7 +168,10 @@ impl Trace {
             return;
         }
         self.shown = Some((levels.clone(), launches));
-        self.batch.push(Record::Level { at_ns: nanoseconds(self.zero.elapsed()), levels, launches });
+        let at_ns = self.clocks.device_ns(Instant::now()).saturating_sub(self.zero_ns);
+        // A new reading may be a little behind what the old one gave.
+        self.level_ns = self.level_ns.max(at_ns);
+        self.batch.push(Record::Level { at_ns: self.level_ns, levels, launches });
         if self.batch.len() >= RECORDS_PER_BATCH {
             self.flush();
         }
@@ -181,7 +221,22 @@ impl Trace {
 
     /// How long it has been going on.
     pub(crate) fn age(&self) -> Duration {
-        self.zero.elapsed()
+        self.began.elapsed()
+    }
+}
+
+/// The last moment that is known on both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    host: Instant,
+    device_ns: u64,
+}
+
+impl Clocks {
+    /// What the device's clock showed at a moment of the host's.
+    fn device_ns(&self, at: Instant) -> u64 {
+        let (after, before) = (at.saturating_duration_since(self.host), self.host.saturating_duration_since(at));
+        self.device_ns.saturating_add(nanoseconds(after)).saturating_sub(nanoseconds(before))
     }
 }
 
@@ -257,18 +312,25 @@ struct Writer<W: Write> {
     empty: bool,
     tracks: HashMap<StreamId, Track>,
     written: Written,
+    /// The largest, where both clocks were read at once.
+    clock_error_ns: Option<u64>,
 }
 
 impl<W: Write> Writer<W> {
     fn begin(mut to: W, device: &str) -> io::Result<Self> {
         to.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        let mut writer = Self { to, empty: true, tracks: HashMap::new(), written: Written::default() };
+        let mut writer =
+            Self { to, empty: true, tracks: HashMap::new(), written: Written::default(), clock_error_ns: None };
         writer.name("process_name", 0, device)?;
         Ok(writer)
     }
 
     fn record(&mut self, record: Record) -> io::Result<()> {
         match record {
+            Record::ClockError { ns } => {
+                self.clock_error_ns = self.clock_error_ns.max(Some(ns));
+                Ok(())
+            }
             Record::Level { at_ns, levels, launches } => self.level(at_ns, &levels, launches),
             Record::Slice { submission, stream, work, start_ns, end_ns } => {
                 self.slice(submission.0, stream, &work, start_ns, end_ns)
@@ -338,7 +400,11 @@ impl<W: Write> Writer<W> {
     }
 
     fn end(mut self) -> io::Result<Written> {
-        self.to.write_all(b"\n]}\n")?;
+        self.to.write_all(b"\n]")?;
+        if let Some(ns) = self.clock_error_ns {
+            write!(self.to, ",\"otherData\":{{\"host_clock_error_ns\":{ns}}}")?;
+        }
+        self.to.write_all(b"}\n")?;
         self.to.flush()?;
         Ok(self.written)
     }
@@ -349,4 +415,57 @@ const PROCESS: u32 = 1;
 
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_times_are_placed_by_the_last_common_moment() {
+        let host = Instant::now();
+        let clocks = Clocks { host, device_ns: 1_000_000 };
+        assert_eq!(clocks.device_ns(host), 1_000_000);
+        assert_eq!(clocks.device_ns(host + Duration::from_micros(250)), 1_250_000);
+        assert_eq!(clocks.device_ns(host - Duration::from_micros(250)), 750_000);
+        assert_eq!(clocks.device_ns(host - Duration::from_secs(1)), 0);
+    }
+
+    /// The times of the levels and the clock error in a trace that is calibrated by `moments` of the device's clock,
+    /// in nanoseconds after its start.
+    fn levels(moments: &[i64]) -> (Vec<f64>, Option<u64>) {
+        const ZERO_NS: u64 = 1 << 40;
+        let path = std::env::temp_dir().join(format!("vkactor-{}-clocks-{}.json", std::process::id(), moments.len()));
+        let (sink, _opened) = TraceSink::open(path.clone(), "test".to_owned()).unwrap();
+        let mut trace = Trace::begin(sink, ZERO_NS, None);
+        for (index, moment) in moments.iter().enumerate() {
+            let device_ns = ZERO_NS.saturating_add_signed(*moment);
+            trace.calibrate(Moment { device_ns, host: Instant::now(), error: Duration::from_nanos(index as u64 + 7) });
+            trace.level(Levels { answers: index, ..Levels::default() }, 0);
+        }
+        trace.end(Duration::ZERO).unwrap();
+        let whole: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let events = whole["traceEvents"].as_array().unwrap().iter();
+        let times = events.filter(|event| event["name"] == "waiting").filter_map(|event| event["ts"].as_f64());
+        (times.collect(), whole["otherData"]["host_clock_error_ns"].as_u64())
+    }
+
+    #[test]
+    fn levels_follow_the_clock_of_the_device_and_never_go_back() {
+        let hour = 3_600_000_000_000;
+        let (times, error) = levels(&[hour, hour - 1_000_000, 3 * hour]);
+        let [first, second, third] = times[..] else { panic!("{times:?}") };
+        // Less than a minute passes in the test itself.
+        let minute = 60e6;
+        assert!((3600e6..3600e6 + minute).contains(&first), "{times:?}");
+        assert!(second >= first && second < first + minute, "{times:?}");
+        assert!((3.0 * 3600e6..3.0 * 3600e6 + minute).contains(&third), "{times:?}");
+        assert_eq!(error, Some(9), "the largest");
+    }
+
+    #[test]
+    fn a_trace_without_a_common_moment_tells_no_clock_error() {
+        assert_eq!(levels(&[]).1, None);
+    }
 }

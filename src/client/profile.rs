@@ -3,7 +3,7 @@
 use crate::client::Client;
 use std::future::Future;
 use tracing::{Instrument, debug_span};
-use vkactor_actors::error::ProfileError;
+use vkactor_actors::error::{ProfileError, ServerError};
 use vkactor_actors::message::{Body, ProfileCall};
 use vkactor_actors::profile::{ProfileDuration, ProfileTicks, ProfileWindow};
 use vkactor_actors::reply::{Answer, reply};
@@ -12,25 +12,38 @@ impl Client {
     /// Opens a window on the client's stream. [`Client::profile`] is the form that cannot be left open.
     ///
     /// # Ordering
-    /// Blocks until the window is open. Work sent before on this stream is not in it; work of other streams may be.
-    /// Any number of windows may be open at once. Each costs a little until it is ended or abandoned.
+    /// Returns at once: the window opens in its turn, as a launch runs. Work sent before on this stream is not in it;
+    /// work of other streams may be. Any number of windows may be open at once. Each costs a little until it is ended
+    /// or abandoned. While a capture window is open on any stream of the device, the call blocks until the window is
+    /// open.
     ///
     /// # Errors
-    /// [`ProfileError::Unsupported`] where the device has no clock; [`ProfileError::Server`] with what refuses it,
-    /// such as a capture window.
+    /// [`ProfileError::Server`] with what refuses it: a capture window on the stream, or a device that has stopped.
+    /// A device that is lost, or has no clock, is told by the time.
     pub fn profile_start(&self) -> Result<ProfileWindow, ProfileError> {
-        self.block(self.open_window().wait())?
+        let (open, answer) = self.open_window()?;
+        if let Some(answer) = answer {
+            self.block(answer.wait())??;
+        }
+        Ok(open.take())
     }
 
     /// Closes a window of this device, on the stream on which it was opened, whichever client calls.
     ///
     /// # Ordering
-    /// Blocks until the window is closed, not until the work in it is done: that is what the returned time waits for.
+    /// Returns at once: the window closes behind what was sent before, and the returned time waits for the work in it.
+    /// While a capture window is open on any stream of the device, the call blocks until the window is closed.
     ///
     /// # Errors
-    /// [`ProfileError::NotRegistered`] for a window that was ended or abandoned; [`ProfileError::Server`].
+    /// [`ProfileError::NotRegistered`] for a window that was ended or abandoned; [`ProfileError::Server`] with what
+    /// refuses it. A window that a capture window refuses to close stays open.
     pub fn profile_end(&self, window: ProfileWindow) -> Result<ProfileDuration, ProfileError> {
-        self.block(self.close_window(window))
+        let (time, answer) = self.close_window(window)?;
+        if let Some(answer) = answer {
+            let closed = self.block(answer.wait()).map_err(ProfileError::from).flatten();
+            self.keep_refused(window, closed)?;
+        }
+        Ok(time)
     }
 
     /// Forgets a window without measuring it. One that is not open is none of its business.
@@ -39,6 +52,9 @@ impl Client {
     /// Returns at once, and has what was handed over before sent off.
     pub fn profile_abandon(&self, window: ProfileWindow) {
         let mailbox = self.mailbox();
+        if !mailbox.windows().close(window) {
+            return;
+        }
         mailbox.send(window.stream_id, Body::Profile(ProfileCall::Abandon { window }));
         // Often a caller's last word: nothing later would have the work before it submitted. Nobody waits for it.
         let (reply, _nobody) = reply();
@@ -61,9 +77,12 @@ impl Client {
     ) -> Result<(O, ProfileDuration), ProfileError> {
         let _span = debug_span!("profile", name = func_name).entered();
         self.exclusive(|| {
-            let open = OpenWindow::of(self, self.profile_start()?);
+            let (open, answer) = self.open_window()?;
+            if let Some(answer) = answer {
+                self.block(answer.wait())??;
+            }
             let value = func();
-            let duration = self.profile_end(open.take())?;
+            let duration = self.profile_end(open.window)?;
             Ok((value, duration))
         })
         .map_err(ProfileError::from)?
@@ -91,61 +110,67 @@ impl Client {
     {
         let (client, span) = (self.clone(), debug_span!("profile", name));
         let measure = async move {
-            let mut opening = Opening { client: &client, answer: client.open_window() };
-            let open = OpenWindow::of(&client, opening.answer.answered().await??);
+            let (open, answer) = client.open_window()?;
+            if let Some(answer) = answer {
+                answer.wait().await??;
+            }
             let value = work.await;
-            let duration = client.close_window(open.take()).await?;
+            let (duration, answer) = client.close_window(open.window)?;
+            if let Some(answer) = answer {
+                let closed = answer.wait().await.map_err(ProfileError::from).flatten();
+                client.keep_refused(open.window, closed)?;
+            }
             Ok((value, duration))
         };
         measure.instrument(span)
     }
 
-    fn open_window(&self) -> Answer<Result<ProfileWindow, ProfileError>> {
-        self.ask(|reply| Body::Profile(ProfileCall::Start { reply }))
+    /// A window that could not be closed is open still.
+    fn keep_refused(&self, window: ProfileWindow, closed: Result<(), ProfileError>) -> Result<(), ProfileError> {
+        closed.inspect_err(|_| self.mailbox().windows().reopen(window))
     }
 
-    fn close_window(
-        &self,
-        window: ProfileWindow,
-    ) -> impl Future<Output = Result<ProfileDuration, ProfileError>> + Send + use<> {
-        let (done, closed) = reply();
+    /// Opens a window; the answer where it may be refused.
+    fn open_window(&self) -> Result<(OpenWindow<'_>, Option<Opened>), ProfileError> {
+        let mailbox = self.mailbox();
+        let window = mailbox.windows().open(self.stream);
+        let open = OpenWindow { client: self, window, taken: false };
+        let (asked, answer) = mailbox.windows().may_be_refused().then(reply).unzip();
+        if mailbox.send(self.stream, Body::Profile(ProfileCall::Start { window, reply: asked })) {
+            Ok((open, answer))
+        } else {
+            Err(ServerError::Closed.into())
+        }
+    }
+
+    /// Closes a window; the answer where it may be refused.
+    fn close_window(&self, window: ProfileWindow) -> Result<(ProfileDuration, Option<Opened>), ProfileError> {
+        let mailbox = self.mailbox();
+        if !mailbox.windows().close(window) {
+            return Err(ProfileError::NotRegistered);
+        }
         let (ticks, time): (_, Answer<Result<ProfileTicks, ProfileError>>) = reply();
-        let end = ProfileCall::End { window, reply: done, ticks };
-        self.mailbox().send(window.stream_id, Body::Profile(end));
-        let method = self.properties().timing_method;
-        async move {
-            closed.wait().await??;
-            Ok(ProfileDuration::new(method, time))
+        let (asked, answer) = mailbox.windows().may_be_refused().then(reply).unzip();
+        let end = ProfileCall::End { window, reply: asked, ticks };
+        if mailbox.send(window.stream_id, Body::Profile(end)) {
+            Ok((ProfileDuration::new(self.properties().timing_method, time), answer))
+        } else {
+            Err(ServerError::Closed.into())
         }
     }
 }
 
-/// A window that is on its way to a future. Wherever that is dropped, the window does not stay open.
-struct Opening<'a> {
-    client: &'a Client,
-    answer: Answer<Result<ProfileWindow, ProfileError>>,
-}
+/// Whether a window could be opened or closed.
+type Opened = Answer<Result<(), ProfileError>>;
 
-impl Drop for Opening<'_> {
-    fn drop(&mut self) {
-        if let Some(Ok(window)) = self.answer.close() {
-            self.client.profile_abandon(window);
-        }
-    }
-}
-
-/// A window that is abandoned unless it is taken out.
+/// A window that is abandoned unless it is closed or taken out.
 struct OpenWindow<'a> {
     client: &'a Client,
     window: ProfileWindow,
     taken: bool,
 }
 
-impl<'a> OpenWindow<'a> {
-    fn of(client: &'a Client, window: ProfileWindow) -> Self {
-        Self { client, window, taken: false }
-    }
-
+impl OpenWindow<'_> {
     fn take(mut self) -> ProfileWindow {
         self.taken = true;
         self.window

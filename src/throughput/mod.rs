@@ -1,6 +1,10 @@
 //! How much a device does in a second: measured once, kept for the process and, for the runtime's own probes, on disk.
 
+mod arithmetic;
+mod matrix;
 mod probe;
+mod scalar;
+mod spirv;
 mod store;
 
 use crate::client::Client;
@@ -23,7 +27,8 @@ pub enum ThroughputMode {
     MemoryWrite,
     /// Copies within device memory by a kernel: bytes a second, those loaded and those stored together.
     MemoryCopy,
-    /// Products of matrices `c += a × b` on the matrix units, with `a` of m by k: operations a second.
+    /// Products of matrices `c += a × b` on the matrix units, with `a` of m by k: operations a second, from registers
+    /// to registers. `dtype` is that of `a` and `b`; of the shapes that differ in `c`, the widest is measured.
     #[expect(missing_docs, reason = "the variant says what each is")]
     Matrix { m: u32, n: u32, k: u32 },
     /// Uploads from pinned memory of the host: bytes a second.
@@ -95,8 +100,8 @@ impl Client {
         Ok(value)
     }
 
-    /// [`Client::measure_throughput`] with the runtime's own probe for the key. It takes some tens of milliseconds,
-    /// and holds the device meanwhile. What it finds is also kept on disk for this device and driver, in the user's
+    /// [`Client::measure_throughput`] with the runtime's own probe for the key. It gives the best of a few runs,
+    /// so it takes some tenths of a second, and holds the device meanwhile. What it finds is also kept on disk for this device and driver, in the user's
     /// cache folder.
     ///
     /// # Errors

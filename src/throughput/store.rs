@@ -1,4 +1,4 @@
-//! Rates on disk: one small file for each device, driver and version of this crate.
+//! Rates on disk: one small file for each device, driver and version of the probes.
 //!
 //! The file is a convenience. Whatever is wrong with it, the device is measured again.
 
@@ -11,6 +11,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::Duration;
 use vkactor_vulkan::Vulkan;
+
+/// Counts the changes of the probes within a version: what others have measured is not found.
+const PROBES: u32 = 2;
 
 /// Where the rates of one device are.
 pub(super) struct Store {
@@ -37,7 +40,7 @@ impl Store {
         (&device.name, &device.driver, device.uuid, device.memory).hash(&mut hasher);
         // The bounds check costs some devices a part of their rate.
         client.target_properties().bounds_check.hash(&mut hasher);
-        let name = format!("{}-{:016x}.json", env!("CARGO_PKG_VERSION"), hasher.finish());
+        let name = format!("{}.{PROBES}-{:016x}.json", env!("CARGO_PKG_VERSION"), hasher.finish());
         Some(Self { path: cache_folder()?.join("vkactor").join("throughput").join(name) })
     }
 

@@ -9,6 +9,7 @@ mod reference;
 #[path = "../../examples/embed/search.rs"]
 mod search;
 #[path = "../common/trace_file.rs"]
+#[expect(dead_code, reason = "no two clocks are compared here")]
 mod trace_file;
 
 use embedder::{Embedder, model_dir};
@@ -168,6 +169,6 @@ async fn a_trace_of_the_model_names_its_kernels() {
     }
     assert!(file.tracks().iter().all(|track| track.starts_with("stream ")), "{:?}", file.tracks());
     assert!(file.busy_ns() > 0 && summary.busy <= summary.window, "{summary:?}");
-    assert!(file.counters["memory"].iter().any(|memory| memory["in_use"].as_u64() > Some(1 << 20)));
+    assert!(file.counters["memory"].iter().any(|memory| memory.args["in_use"].as_u64() > Some(1 << 20)));
     assert!(file.slices.iter().any(|slice| slice.args["submission"].as_u64() > Some(0)));
 }

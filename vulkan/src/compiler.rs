@@ -70,6 +70,7 @@ fn target(plan: &crate::plan::DevicePlan) -> ShaderTarget {
             subgroups: limits.subgroups,
             atomic_float: plan.has_atomic_float(),
             buffer_addresses: features.addresses,
+            matrix: plan.has_matrix(),
             zero_workgroup: features.zero_workgroup,
         },
     }

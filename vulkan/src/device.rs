@@ -1,5 +1,6 @@
 //! The logical device that everything else holds on to.
 
+use crate::calibration::Calibration;
 use crate::error::{describe, device_error, open_error};
 use crate::extensions;
 use crate::features::FeatureChain;
@@ -23,6 +24,8 @@ pub(crate) struct DeviceShared {
     /// Present where the extension was enabled (V6).
     pub(crate) push: Option<khr::push_descriptor::Device>,
     fault: Option<ext::device_fault::Device>,
+    /// Present where the host can read the device's clock.
+    pub(crate) calibration: Option<Calibration>,
     /// Present where host memory is imported (V6).
     pub(crate) import: Option<ext::external_memory_host::Device>,
     lost: OnceLock<String>,
@@ -57,6 +60,7 @@ impl DeviceShared {
         let (raw, instance) = (&logical.raw, &logical.instance.raw);
         let push = plan.has(extensions::PUSH_DESCRIPTOR).then(|| khr::push_descriptor::Device::new(instance, raw));
         let fault = plan.features.fault.then(|| ext::device_fault::Device::new(instance, raw));
+        let calibration = Calibration::new(&logical.instance, physical, raw, &plan);
         let import = plan.import_alignment.map(|_| ext::external_memory_host::Device::new(instance, raw));
         // SAFETY: V1: the device is alive, and was made with one queue of this family.
         let queue = unsafe { raw.get_device_queue(plan.family, 0) };
@@ -65,6 +69,7 @@ impl DeviceShared {
             allocations: AtomicU32::new(0),
             push,
             fault,
+            calibration,
             import,
             lost: OnceLock::new(),
             plan,

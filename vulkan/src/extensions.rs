@@ -15,6 +15,10 @@ pub(crate) const MATRIX: &CStr = khr::cooperative_matrix::NAME;
 pub(crate) const FAULT: &CStr = ext::device_fault::NAME;
 /// How much of each heap may be used.
 pub(crate) const MEMORY_BUDGET: &CStr = ext::memory_budget::NAME;
+/// The device's clock, read by the host.
+pub(crate) const CALIBRATED: &CStr = ext::calibrated_timestamps::NAME;
+/// The same by its later name.
+pub(crate) const CALIBRATED_KHR: &CStr = khr::calibrated_timestamps::NAME;
 /// Must be enabled where a device has it, as layered drivers do.
 pub(crate) const PORTABILITY: &CStr = khr::portability_subset::NAME;
 
@@ -22,5 +26,15 @@ pub(crate) const PORTABILITY: &CStr = khr::portability_subset::NAME;
 pub(crate) const HOST_IMPORT: &CStr = ext::external_memory_host::NAME;
 
 /// All of them.
-pub(crate) const ALL: [&CStr; 8] =
-    [PUSH_DESCRIPTOR, ROBUSTNESS2, ATOMIC_FLOAT, MATRIX, FAULT, MEMORY_BUDGET, PORTABILITY, HOST_IMPORT];
+pub(crate) const ALL: [&CStr; 10] = [
+    PUSH_DESCRIPTOR,
+    ROBUSTNESS2,
+    ATOMIC_FLOAT,
+    MATRIX,
+    FAULT,
+    MEMORY_BUDGET,
+    CALIBRATED,
+    CALIBRATED_KHR,
+    PORTABILITY,
+    HOST_IMPORT,
+];

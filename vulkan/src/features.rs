@@ -74,6 +74,8 @@ features! {
     addresses: v12.buffer_device_address;
     /// Timeline semaphores.
     timeline: v12.timeline_semaphore;
+    /// Queries that the host makes ready.
+    host_query_reset: v12.host_query_reset;
     /// The Vulkan memory model.
     memory_model: v12.vulkan_memory_model;
     /// The memory model across a whole device.

@@ -20,6 +20,7 @@
 
 mod binding;
 mod cache;
+mod calibration;
 mod command_pool;
 mod compiler;
 mod counts;
@@ -28,6 +29,7 @@ mod error;
 mod exit;
 mod extensions;
 mod features;
+mod graph;
 mod host_memory;
 mod info;
 mod instance;

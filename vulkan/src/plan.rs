@@ -234,6 +234,11 @@ impl DevicePlan {
         self.features.atomic_float && self.features.atomic_float_add
     }
 
+    /// Whether kernels may use the matrix units: their code needs the memory model of Vulkan.
+    pub(crate) fn has_matrix(&self) -> bool {
+        self.features.matrix && self.features.memory_model
+    }
+
     /// Whether kernels must check their accesses themselves: plain robust access keeps them inside the page only,
     /// where the neighbour's slice lies as well.
     pub(crate) fn checks_in_kernels(&self) -> bool {

@@ -24,7 +24,7 @@ pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DevicePro
             types: types(plan),
             atomic_float: plan.has_atomic_float(),
             subgroups: limits.subgroups,
-            matrix: if plan.features.matrix { matrix.to_vec() } else { Vec::new() },
+            matrix: if plan.has_matrix() { matrix.to_vec() } else { Vec::new() },
             device_transport: plan.import_alignment.is_some(),
             host_import: plan.import_alignment.is_some(),
             graph: GraphKind::Hardware,

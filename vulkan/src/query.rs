@@ -3,11 +3,14 @@
 use crate::device::DeviceShared;
 use ash::vk;
 use std::sync::Arc;
+use std::time::Instant;
 use vkactor_actors::engine::command::TimestampSlot;
-use vkactor_actors::port::DeviceError;
+use vkactor_actors::port::{DeviceError, Moment};
 
 /// Slots of one query pool.
 const POOL_SLOTS: u32 = 256;
+/// Readings of the device's clock for one moment: a thread is seldom interrupted in all of them.
+const READINGS: usize = 5;
 
 /// The places that timestamps are written to, in as many pools as the slots need, and the clock behind them.
 #[derive(Debug)]
@@ -48,10 +51,16 @@ impl Timestamps {
             self.pools.push(created);
         }
         let (raw, pool) = (self.shared.raw(), self.pools[pool as usize]);
-        // SAFETY: V2: the buffer is being recorded by the caller. A reset is ordered with the commands on the same
-        // query before and behind it (Vulkan 1.3, 17.3), so no barrier is needed.
+        // SAFETY: V2: the buffer is being recorded by the caller. V6: the host resets where the feature is on. The
+        // engine gives a slot out again when the submissions that name it are done, so nothing pending uses it. A
+        // reset in the buffer is ordered with the commands on the same query before and behind it (Vulkan 1.3,
+        // 17.3), so no barrier is needed.
         unsafe {
-            raw.cmd_reset_query_pool(buffer, pool, query, 1);
+            if self.shared.plan.features.host_query_reset {
+                raw.reset_query_pool(pool, query, 1);
+            } else {
+                raw.cmd_reset_query_pool(buffer, pool, query, 1);
+            }
             raw.cmd_write_timestamp(buffer, vk::PipelineStageFlags::BOTTOM_OF_PIPE, pool, query);
         }
         Ok(())
@@ -67,6 +76,20 @@ impl Timestamps {
             self.shared.raw().get_query_pool_results(pool, query, &mut ticks, vk::QueryResultFlags::TYPE_64)
         };
         result.is_ok().then(|| self.clock.nanoseconds(ticks[0]))
+    }
+
+    /// One moment on the device's clock and on the host's: the narrowest of a few pairs of host readings around one of
+    /// the device.
+    pub(crate) fn moment(&mut self) -> Option<Moment> {
+        let calibration = self.shared.calibration.as_ref().filter(|_| self.clock.bits > 0)?;
+        let readings = (0..READINGS).filter_map(|_| {
+            let before = Instant::now();
+            let ticks = calibration.ticks()?;
+            Some((before.elapsed(), before, ticks))
+        });
+        let (between, before, ticks) = readings.min_by_key(|(between, ..)| *between)?;
+        let (device_ns, error) = (self.clock.nanoseconds(ticks), between / 2);
+        Some(Moment { device_ns, host: before + error, error })
     }
 
     fn pool(&self) -> Result<vk::QueryPool, DeviceError> {
@@ -123,6 +146,27 @@ mod tests {
         assert_eq!(unwrapped(123, u64::MAX, 64), u64::MAX);
         // Bits above the valid ones are noise.
         assert_eq!(unwrapped(0, 5 | 1 << 40, bits), 5);
+    }
+
+    #[test]
+    fn readings_are_told_apart_across_any_number_of_overflows() {
+        for bits in [8, 16, 36, 48, 63] {
+            let range = 1u128 << bits;
+            // A counter that never overflows, and what the device shows of it: steps of up to half a round, forward
+            // and now and then back.
+            let (mut truth, mut last, mut random) = (range, 1u64 << bits, 0x9E37_79B9_7F4A_7C15_u64);
+            for step in 0..200 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let by = u128::from(random >> 16) % (range / 2 - 1);
+                let next = if step % 5 == 4 { truth - by / 2 } else { truth + by };
+                if next > u128::from(u64::MAX) {
+                    break;
+                }
+                truth = next;
+                last = unwrapped(last, (truth % range) as u64, bits);
+                assert_eq!(u128::from(last), truth, "{bits} bits, step {step}");
+            }
+        }
     }
 
     #[test]

@@ -401,6 +401,23 @@ fn timestamps_rise() {
     });
 }
 
+#[test]
+fn the_clock_that_the_host_reads_is_that_of_timestamps() {
+    run(&options(), |bench| {
+        let before = bench.device.moment();
+        bench.commands.list.push(Command::Timestamp(TimestampSlot(0)));
+        bench.finish();
+        let time = bench.device.timestamp_ns(TimestampSlot(0));
+        // A device without the extension has neither moment.
+        let (Some(before), Some(time), Some(after)) = (before, time, bench.device.moment()) else { return };
+        assert!(before.device_ns <= time && time <= after.device_ns, "{before:?}, {time}, {after:?}");
+        let (device, host) = (after.device_ns - before.device_ns, after.host - before.host);
+        // Clocks drift by less than a part in a thousand, and a tick of the device may be as long as a microsecond.
+        let apart = before.error + after.error + host / 1000 + Duration::from_micros(2);
+        assert!(u128::from(device).abs_diff(host.as_nanos()) <= apart.as_nanos(), "{before:?}, {after:?}");
+    });
+}
+
 fn graphs(options: &VulkanOptions) {
     run(options, |bench| {
         let (add1, count) = (bench.kernel("add1", ADD1), bench.kernel("count", COUNT));
@@ -420,7 +437,7 @@ fn graphs(options: &VulkanOptions) {
             count: 1,
             bytes: 4,
         }));
-        bench.device.seal(GraphId(7), &tape).unwrap();
+        bench.device.seal(GraphId(7), &tape, None).unwrap();
         bench.upload(at(DATA, 0, 4), &words(&[0]));
         bench.upload(at(DATA, 64, 4), &words(&[0]));
         bench.upload(at(DATA, 128, 12), &words(&[2, 1, 1]));

@@ -20,7 +20,8 @@ pub(crate) enum Reason {
     Fills(usize),
     /// A kernel.
     Kernel(PipelineId),
-    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and not its stream.
+    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and, but for a launch,
+    /// not its stream.
     Memory(TimelineValue),
 }
 
@@ -51,7 +52,9 @@ impl Held {
             self.envelope.body,
             Body::Receive { .. } | Body::Release { .. } | Body::Graph(GraphCall::Drop { .. })
         );
-        self.reason.holds_stream() && !apart
+        // A launch has its place in the window that is open on its stream, whatever it waits for.
+        let is_launch = matches!(self.envelope.body, Body::Launch(_));
+        (is_launch || self.reason.holds_stream()) && !apart
     }
 }
 
@@ -74,9 +77,9 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
-        if let Body::Reserve { buffer, size, .. } = envelope.body {
+        if let Body::Reserve { buffer, size, holder, .. } = envelope.body {
             // What names it later must find that it is held up.
-            self.buffers.place(buffer, None, size, envelope.stream);
+            self.buffers.place(buffer, None, size, envelope.stream, holder);
         }
         let held = Held { envelope, reason };
         self.mark(&held, true);

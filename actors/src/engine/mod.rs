@@ -7,6 +7,7 @@
 mod buffer;
 pub mod command;
 mod copy;
+mod dry;
 mod fault;
 mod fill;
 mod graph;
@@ -31,7 +32,7 @@ use crate::message::{Body, Envelope, Event, GraphCall, ProfileCall};
 use crate::port::Limits;
 use crate::properties::DeviceProperties;
 use buffer::Buffers;
-use command::{Action, Command, Commands, GraphId, Outbox, PageId, TimelineValue};
+use command::{Action, Command, Commands, GraphId, Outbox, PageId, TimelineValue, TimestampSlot};
 use graph::{Capture, Graph};
 use hazard::{Access, HazardTracker};
 use hold::{Held, Reason};
@@ -225,9 +226,14 @@ impl Engine {
             && let Some(next) = self.parked.pop_front()
         {
             match next {
-                Parked::Again(envelope, waited) => self.perform(envelope, waited, out),
+                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
                 Parked::Behind(held) => self.reconsider(held, out),
             }
+        }
+        if granted {
+            self.feed(out);
+        } else {
+            self.break_circle();
         }
         self.let_in(out);
     }
@@ -320,7 +326,7 @@ impl Engine {
             self.parked.push_back(Parked::Again(envelope, waited));
             return;
         }
-        let Envelope { lease, stream, body } = envelope;
+        let Some(Envelope { lease, stream, body }) = self.back_used(envelope, waited, out) else { return };
         match body {
             Body::Check { ranges, reply } => reply.send(self.alive().and_then(|()| self.buffers.check(&ranges))),
             Body::Cleanup { reply } => {
@@ -352,7 +358,7 @@ impl Engine {
             Body::Mode(mode) => self.memory.set_mode(stream, mode),
             Body::Profile(ProfileCall::Abandon { window }) => self.abandon_window(window),
             Body::Profile(ProfileCall::End { window, reply, ticks }) => self.end_window(window, reply, ticks, out),
-            Body::Profile(ProfileCall::Start { reply }) => self.start_window(stream, reply),
+            Body::Profile(ProfileCall::Start { window, reply }) => self.start_window(window, reply),
             Body::Read { parts, reply } => self.read(lease, stream, parts, reply, waited, out),
             Body::Receive { to, rows, from, budget } => {
                 self.receive(lease, stream, transfer::Expected { to, rows, budget }, from, out);
@@ -362,7 +368,9 @@ impl Engine {
             }
             Body::Release { buffer } => self.release(buffer, out),
             Body::Report { reply } => reply.send(self.memory.report(stream)),
-            Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
+            Body::Reserve { buffer, size, holder, wait } => {
+                self.reserve(lease, stream, reserve::Wish { buffer, size, holder, wait }, waited, out);
+            }
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
             Body::Stop => {
@@ -446,10 +454,24 @@ impl Engine {
 
     /// Starts the windows that wait for work on the stream.
     fn begin_work(&mut self, stream: StreamId, out: &mut Outbox) {
-        if let Some(slot) = self.windows.begin(stream) {
-            out.commands.list.push(Command::Timestamp(slot));
-            self.timeline.open.commands += 1;
+        let waiting = self.windows.unstarted(stream);
+        if waiting > 0 {
+            let slot = self.take_time(waiting, out);
+            self.windows.begin(stream, slot);
         }
+    }
+
+    /// The place of a timestamp of this moment, for so many windows. Nothing has happened since the last command
+    /// where that is a timestamp itself.
+    fn take_time(&mut self, users: u32, out: &mut Outbox) -> TimestampSlot {
+        if let Some(Command::Timestamp(slot)) = out.commands.list.last() {
+            self.windows.share(*slot, users);
+            return *slot;
+        }
+        let slot = self.windows.take(users);
+        out.commands.list.push(Command::Timestamp(slot));
+        self.timeline.open.commands += 1;
+        slot
     }
 
     /// Sends a full batch off. It comes before a command and not behind it, so that what is owed for a command is
@@ -461,10 +483,11 @@ impl Engine {
         }
     }
 
-    /// Notes an answer that is owed once everything before now is done; at once where it is.
+    /// Notes an answer that is owed once everything before now is done; at once where it is. The work before is sent
+    /// off soon, but for a time of it: that is answered whenever the work is done.
     fn when_done(&mut self, waiter: Waiter, out: &mut Outbox) {
         self.waiters += 1;
-        self.urgent = true;
+        self.urgent |= !matches!(waiter, Waiter::Ticks { .. });
         match self.timeline.last() {
             Some(submission) => submission.waiters.push(waiter),
             None => self.answer(waiter, out),

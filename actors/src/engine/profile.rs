@@ -5,6 +5,8 @@ use crate::engine::ids::IdMap;
 use crate::error::ServerError;
 use crate::id::StreamId;
 use crate::profile::ProfileWindow;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 /// An open window. Its start is taken with the first work on its stream, so that waiting before is not timed.
 #[derive(Debug)]
@@ -21,44 +23,41 @@ pub(crate) struct Window {
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     open: IdMap<u64, Window>,
-    /// Windows whose stream has not worked since they were opened: while there are none, work looks for none.
-    unstarted: usize,
-    next: u64,
+    /// Windows whose stream has not worked since they were opened, by stream and token: work looks for no others.
+    unstarted: BTreeSet<(u64, u64)>,
     /// Windows that use each place; a free place has none.
     users: Vec<u32>,
     free: Vec<TimestampSlot>,
 }
 
 impl Windows {
-    /// Opens a window.
-    pub(crate) fn open(&mut self, stream: StreamId) -> ProfileWindow {
-        self.next += 1;
-        self.unstarted += 1;
-        self.open.insert(self.next, Window { stream, start: None, failed: None });
-        ProfileWindow { stream_id: stream, token: self.next }
+    /// Opens a window, which may have failed before it began.
+    pub(crate) fn open(&mut self, window: ProfileWindow, failed: Option<ServerError>) {
+        self.unstarted.insert((window.stream_id.0, window.token));
+        self.open.insert(window.token, Window { stream: window.stream_id, start: None, failed });
     }
 
     /// Closes a window. Its start stays taken until `give_back`.
     pub(crate) fn close(&mut self, window: ProfileWindow) -> Option<Window> {
         let closed = self.open.remove(&window.token)?;
-        self.unstarted -= usize::from(closed.start.is_none());
+        if closed.start.is_none() {
+            self.unstarted.remove(&(closed.stream.0, window.token));
+        }
         Some(closed)
     }
 
-    /// Work begins on a stream: windows that wait for it start at one timestamp, to be taken now.
-    pub(crate) fn begin(&mut self, stream: StreamId) -> Option<TimestampSlot> {
-        if self.unstarted == 0 {
-            return None;
+    /// How many windows wait for work on a stream.
+    pub(crate) fn unstarted(&self, stream: StreamId) -> u32 {
+        if self.unstarted.is_empty() { 0 } else { self.unstarted.range(all_of(stream)).count() as u32 }
+    }
+
+    /// Work begins on a stream: the windows that wait for it start at one timestamp.
+    pub(crate) fn begin(&mut self, stream: StreamId, at: TimestampSlot) {
+        for (_, token) in self.unstarted.extract_if(all_of(stream), |_| true) {
+            if let Some(open) = self.open.get_mut(&token) {
+                open.start = Some(at);
+            }
         }
-        let waiting = |w: &&mut Window| w.stream == stream && w.start.is_none();
-        let count = self.open.values_mut().filter(waiting).count() as u32;
-        if count == 0 {
-            return None;
-        }
-        self.unstarted -= count as usize;
-        let slot = self.take(count);
-        self.open.values_mut().filter(waiting).for_each(|w| w.start = Some(slot));
-        Some(slot)
     }
 
     /// A launch failed on a stream: the windows open there give no time.
@@ -78,6 +77,19 @@ impl Windows {
         slot
     }
 
+    /// So many windows more use a place that is in use.
+    pub(crate) fn share(&mut self, slot: TimestampSlot, users: u32) {
+        let known = &mut self.users[slot.0 as usize];
+        assert!(*known > 0, "{slot:?} is free");
+        *known += users;
+    }
+
+    /// Places that are in use, and all that there are.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> [usize; 2] {
+        [self.users.len() - self.free.len(), self.users.len()]
+    }
+
     /// One window has done with a place.
     pub(crate) fn give_back(&mut self, slot: TimestampSlot) {
         let users = &mut self.users[slot.0 as usize];
@@ -88,28 +100,47 @@ impl Windows {
     }
 }
 
+fn all_of(stream: StreamId) -> RangeInclusive<(u64, u64)> {
+    (stream.0, 0)..=(stream.0, u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn window(stream: u64, token: u64) -> ProfileWindow {
+        ProfileWindow { stream_id: StreamId(stream), token }
+    }
 
     #[test]
     fn windows_share_a_start_and_places_are_used_again() {
         let mut windows = Windows::default();
         let stream = StreamId(3);
-        for _ in 0..1_000 {
-            let open: Vec<ProfileWindow> = (0..10).map(|_| windows.open(stream)).collect();
-            assert!(windows.begin(StreamId(4)).is_none());
-            let start = windows.begin(stream).unwrap();
-            assert!(windows.begin(stream).is_none());
+        for round in 0..1_000 {
+            let open: Vec<ProfileWindow> = (0..10).map(|n| window(3, 10 * round + n)).collect();
+            open.iter().for_each(|window| windows.open(*window, None));
+            assert_eq!((windows.unstarted(StreamId(4)), windows.unstarted(stream)), (0, 10));
+            let start = windows.take(10);
+            windows.begin(stream, start);
+            assert_eq!(windows.unstarted(stream), 0);
+            let end = windows.take(1);
+            windows.share(end, 9);
             for window in open {
-                let closed = windows.close(window).unwrap();
-                assert_eq!(closed.start, Some(start));
+                assert_eq!(windows.close(window).unwrap().start, Some(start));
                 assert!(windows.close(window).is_none());
-                let end = windows.take(1);
                 windows.give_back(start);
                 windows.give_back(end);
             }
         }
-        assert!(windows.open.is_empty() && windows.users.len() <= 2);
+        assert!(windows.open.is_empty() && windows.unstarted.is_empty() && windows.users.len() == 2);
+    }
+
+    #[test]
+    fn a_window_that_is_closed_before_any_work_waits_for_none() {
+        let mut windows = Windows::default();
+        windows.open(window(1, 1), None);
+        windows.open(window(1, 2), None);
+        assert_eq!(windows.close(window(1, 1)).unwrap().start, None);
+        assert_eq!(windows.unstarted(StreamId(1)), 1);
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::command::{Commands, GraphId, PageId, PipelineId, TimelineValu
 use crate::error::ComputeError;
 use crate::id::{ActorId, DeviceId};
 use crate::mailbox::Mailbox;
-use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
@@ -238,7 +238,11 @@ impl Device for HostDevice {
         self.progress().time_ns(slot)
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn moment(&mut self) -> Option<Moment> {
+        Some(self.progress().moment())
+    }
+
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.alive()?;
         self.post(Job::Seal(graph, tape.clone()));
         Ok(())

@@ -5,13 +5,13 @@ use super::store::{Page, Store};
 use crate::engine::command::{Command, Commands, GraphId, PageId, PipelineId, TimelineValue, TimestampSlot};
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::DeviceError;
+use crate::port::{DeviceError, Moment};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the worker is told, in order: it owns the tables that it works on, so that no lock guards them.
 #[derive(Debug)]
@@ -125,8 +125,18 @@ impl Progress {
         }
     }
 
+    /// Both clocks are the host's.
+    pub(super) fn moment(&self) -> Moment {
+        let host = Instant::now();
+        Moment { device_ns: self.since_start(host), host, error: Duration::ZERO }
+    }
+
+    fn since_start(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
+    }
+
     fn take_time(&self, slot: TimestampSlot) {
-        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.since_start(Instant::now());
         let mut times = lock(&self.times_ns);
         let index = slot.0 as usize;
         if times.len() <= index {

@@ -19,7 +19,7 @@ use crate::host::{HostCompiler, PinnedCopy, Program, device_properties, target_p
 use crate::id::DeviceId;
 use crate::mailbox::Mailbox;
 use crate::message::Event;
-use crate::port::{Device, DeviceError, Fill, Limits, Loan, PageKind, Span};
+use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
 use crate::region::Region;
@@ -255,18 +255,18 @@ impl Device for SimDevice {
     }
 
     fn lend(&mut self, at: Span) -> Fill {
-        let (control, loan) = (self.control.clone(), self.loan(at));
+        let (control, loan, owner) = (self.control.clone(), self.loan(at), self.state().region(at.page));
         Fill::new(move |bytes| {
-            let mut state = control.state();
-            state.write_page(at, bytes);
-            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, state.region(at.page))))
+            control.state().write_page(at, bytes);
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, owner)))
         })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
-        let state = self.state();
-        let (bytes, owner) = (state.host_bytes(at), state.region(at.page));
-        drop(state);
+        let (bytes, owner) = {
+            let state = self.state();
+            (state.host_bytes(at), state.region(at.page))
+        };
         Arc::new(PinnedCopy::new(bytes, self.loan(at), owner))
     }
 
@@ -302,7 +302,12 @@ impl Device for SimDevice {
         self.state().timestamp_ns(slot)
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn moment(&mut self) -> Option<Moment> {
+        // Its time passes with its work, and not otherwise.
+        None
+    }
+
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.state().seal(graph, tape)
     }
 

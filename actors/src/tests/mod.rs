@@ -1,5 +1,6 @@
 //! The whole engine under its actor, on the simulated device: random programs against their sequential result.
 
+mod dry;
 mod failures;
 mod observe;
 mod orders;
@@ -7,3 +8,5 @@ mod peers;
 mod regions;
 mod rig;
 mod uploads;
+mod waiting;
+mod windows;

@@ -1,7 +1,7 @@
 //! What one actor learns of the end of another.
 
 use crate::error::ServerError;
-use crate::id::{DeviceId, ServiceId, StreamId};
+use crate::id::{DeviceId, Holder, ServiceId, StreamId};
 use crate::message::Body;
 use crate::registry::{ActorOptions, peer, runs, start};
 use crate::reply::reply;
@@ -28,7 +28,7 @@ fn a_lost_device_ends_the_wait_of_its_peers_and_is_a_peer_no_more() {
     let (send, answer) = reply();
     actor.mailbox().send(StreamId::DEFAULT, Body::Flush { reply: send });
     let buffer = crate::id::BufferId::fresh();
-    actor.mailbox().send(StreamId::DEFAULT, Body::Reserve { buffer, size: 4, wait: None });
+    actor.mailbox().send(StreamId::DEFAULT, Body::Reserve { buffer, size: 4, wait: None, holder: Holder::current() });
     let range = crate::message::BufferRange { buffer, offset: 0, size: 4 };
     let rows = crate::tensor::Rows::contiguous(4);
     let write = Body::Write { to: range, rows, bytes: vec![1; 4].into(), budget: 0, placed: false };

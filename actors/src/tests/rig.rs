@@ -5,7 +5,7 @@ use crate::bytes::Bytes;
 use crate::ending::Ending;
 use crate::engine::EngineOptions;
 use crate::error::ServerError;
-use crate::id::{BufferId, DeviceId, ServiceId, StreamId};
+use crate::id::{BufferId, DeviceId, Holder, ServiceId, StreamId};
 use crate::kernel::{BufferAccess, CubeKernel};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::message::{Body, BufferRange, Count, Kernel, Launch};
@@ -153,11 +153,16 @@ impl Rig {
         self.actor.engine().counts()
     }
 
+    /// Places of timestamps that are in use, and all that there are.
+    pub(super) fn timestamps(&mut self) -> [usize; 2] {
+        self.actor.engine().timestamps()
+    }
+
     // ------------------------------------------------------------------------------ what clients send
 
     pub(super) fn reserve(&mut self, stream: StreamId, size: u64) -> BufferId {
         let buffer = BufferId::fresh();
-        self.mailbox.send(stream, Body::Reserve { buffer, size, wait: None });
+        self.mailbox.send(stream, Body::Reserve { buffer, size, holder: Holder::current(), wait: None });
         buffer
     }
 

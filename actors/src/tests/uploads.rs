@@ -72,10 +72,11 @@ fn a_window_that_opens_behind_an_upload_is_not_doomed_by_it() {
 fn a_profiling_window_ends_behind_the_uploads_in_it() {
     let mut rig = Rig::new(SimOptions::default());
     let target = buffer(&mut rig, WORDS);
-    let window = rig.ask(STREAM, |reply| Body::Profile(ProfileCall::Start { reply })).unwrap();
+    let window = rig.mailbox.windows().open(STREAM);
+    rig.ask(STREAM, |reply| Body::Profile(ProfileCall::Start { window, reply: Some(reply) })).unwrap();
     rig.write(STREAM, target, &rising());
     let (ticks, measured) = crate::reply::reply();
-    rig.ask(STREAM, |reply| Body::Profile(ProfileCall::End { window, reply, ticks })).unwrap();
+    rig.ask(STREAM, |reply| Body::Profile(ProfileCall::End { window, reply: Some(reply), ticks })).unwrap();
     let measured = rig.wait(measured).expect("the actor runs").expect("the upload was measured");
     assert!(measured.duration().as_nanos() > 0);
 }

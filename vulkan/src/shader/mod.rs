@@ -108,6 +108,8 @@ pub(crate) struct ShaderCapabilities {
     pub(crate) atomic_float: bool,
     /// Buffers by 64-bit address.
     pub(crate) buffer_addresses: bool,
+    /// Cooperative matrices in SPIR-V.
+    pub(crate) matrix: bool,
     /// Workgroup memory that the driver zeroes (`shaderZeroInitializeWorkgroupMemory`). Without it one invocation of
     /// each workgroup does, while the others wait.
     pub(crate) zero_workgroup: bool,

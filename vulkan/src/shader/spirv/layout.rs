@@ -94,7 +94,7 @@ impl Types {
                 let kind = Kind::Pointer { to: line.id(2)? };
                 Type { kind, explicit: ADDRESS_BYTES, natural: (ADDRESS_BYTES, ADDRESS_BYTES) }
             }
-            // Images and samplers: they have no bytes, and arrays may hold them.
+            // Images, samplers and the parts of matrices: they have no bytes in memory, and arrays may hold them.
             _ => scalar(0),
         };
         self.0.insert(id, ty);

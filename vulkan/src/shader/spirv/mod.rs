@@ -100,6 +100,7 @@ fn missing_feature(module: &Module<'_>, has: ShaderCapabilities) -> Option<Strin
                 (has.subgroups, "subgroup operations")
             }
             capability::ATOMIC_FLOAT32_ADD => (has.atomic_float, "atomic addition on f32"),
+            capability::COOPERATIVE_MATRIX => (has.matrix, "matrix units"),
             capability::PHYSICAL_STORAGE_BUFFER_ADDRESSES => (has.buffer_addresses, "buffers by address"),
             // Their buffers would go unseen.
             capability::UNTYPED_POINTERS => (false, "untyped pointers"),

@@ -286,7 +286,9 @@ impl<'a> Module<'a> {
             op::DECORATE | op::MEMBER_DECORATE | op::GROUP_DECORATE | op::GROUP_MEMBER_DECORATE => {
                 self.decorations.read(line)?;
             }
-            op::TYPE_BOOL..=op::TYPE_POINTER => self.types.read(line, &self.constants, &self.decorations)?,
+            op::TYPE_BOOL..=op::TYPE_POINTER | op::TYPE_COOPERATIVE_MATRIX => {
+                self.types.read(line, &self.constants, &self.decorations)?;
+            }
             op::CONSTANT_TRUE..=op::SPEC_CONSTANT_OP => {
                 self.constants.read(line, &self.types, &self.decorations, given)?;
             }

@@ -91,6 +91,7 @@ pub(super) const GROUP_NON_UNIFORM_QUAD_SWAP: u16 = 366;
 pub(super) const TERMINATE_INVOCATION: u16 = 4416;
 pub(super) const DOT: u16 = 4450;
 pub(super) const SUDOT_ACC_SAT: u16 = 4455;
+pub(super) const TYPE_COOPERATIVE_MATRIX: u16 = 4456;
 pub(super) const COOPERATIVE_MATRIX_LOAD: u16 = 4457;
 pub(super) const COOPERATIVE_MATRIX_STORE: u16 = 4458;
 pub(super) const COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
@@ -141,5 +142,6 @@ pub(super) mod capability {
     pub(in super::super) const GROUP_NON_UNIFORM_QUAD: u32 = 68;
     pub(in super::super) const UNTYPED_POINTERS: u32 = 4473;
     pub(in super::super) const PHYSICAL_STORAGE_BUFFER_ADDRESSES: u32 = 5347;
+    pub(in super::super) const COOPERATIVE_MATRIX: u32 = 6022;
     pub(in super::super) const ATOMIC_FLOAT32_ADD: u32 = 6033;
 }

@@ -34,6 +34,7 @@ fn rich() -> ShaderTarget {
             subgroups: true,
             atomic_float: true,
             buffer_addresses: true,
+            matrix: true,
             zero_workgroup: true,
         },
     }

@@ -389,6 +389,16 @@ fn lengths_of_arrays_follow_specialization() {
     assert_eq!(exceeds(module.translate(&specialize(&[(7, 9000)]))).1, 36_000);
 }
 
+#[test]
+fn arrays_of_cooperative_matrices_have_no_bytes_of_their_own() {
+    let mut module = Assembly::step();
+    module.head.splice(0..0, line(17, &[6022]));
+    module.declare(43, &[U32, 50, 16]).declare(43, &[U32, 51, 3]).declare(43, &[U32, 52, 2]);
+    module.declare(22, &[53, 32]).declare(4456, &[54, 53, 51, 50, 50, 52]).declare(28, &[55, 54, 50]);
+    module.declare(32, &[56, 7, 55]);
+    assert!(module.compile().is_ok());
+}
+
 // ------------------------------------------------------------------------------------------------------ addresses
 
 /// A block of an address and two words.
@@ -526,6 +536,7 @@ fn versions_and_capabilities_past_the_device_are_refused() {
         (63, "subgroup operations"),
         (6033, "atomic addition on f32"),
         (5347, "buffers by address"),
+        (6022, "matrix units"),
     ] {
         let mut module = Assembly::step();
         module.head.splice(0..0, line(17, &[capability]));
