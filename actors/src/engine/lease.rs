@@ -1,5 +1,7 @@
 //! Who has the device to himself, and what waits meanwhile.
 
+use crate::engine::Engine;
+use crate::engine::command::Outbox;
 use crate::message::{Body, Envelope, LeaseId};
 use crate::reply::Reply;
 use std::collections::VecDeque;
@@ -76,6 +78,35 @@ impl Lease {
     /// Whether nobody holds the device and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, State::Free) && self.waiting.is_empty()
+    }
+}
+
+impl Engine {
+    /// Lets the next holder in once everything sent before is done.
+    pub(super) fn clear_for_lease(&mut self, out: &mut Outbox) {
+        if self.lease.is_clearing() {
+            self.submit(out);
+            if self.held.is_empty() && self.timeline.is_idle() {
+                self.lease.grant();
+                self.let_in(out);
+            }
+        }
+    }
+
+    /// The holder gives the device back.
+    pub(super) fn end_lease(&mut self, lease: LeaseId, out: &mut Outbox) {
+        self.lease.end(lease);
+        self.let_in(out);
+    }
+
+    /// Carries out what waited for the device, up to the next holder.
+    pub(super) fn let_in(&mut self, out: &mut Outbox) {
+        // An asker among them must be heard before the next is let in.
+        while !self.awaiting_page
+            && let Some(envelope) = self.lease.next()
+        {
+            self.client(envelope, out);
+        }
     }
 }
 

@@ -596,31 +596,4 @@ impl Engine {
         hungry.into_iter().for_each(|envelope| self.perform(envelope, true, out));
         self.resume(out);
     }
-
-    // ------------------------------------------------------------------------------ the hold of the device
-
-    fn clear_for_lease(&mut self, out: &mut Outbox) {
-        if self.lease.is_clearing() {
-            self.submit(out);
-            if self.held.is_empty() && self.timeline.is_idle() {
-                self.lease.grant();
-                self.let_in(out);
-            }
-        }
-    }
-
-    fn end_lease(&mut self, lease: crate::message::LeaseId, out: &mut Outbox) {
-        self.lease.end(lease);
-        self.let_in(out);
-    }
-
-    /// Carries out what waited for the device, up to the next holder.
-    fn let_in(&mut self, out: &mut Outbox) {
-        // An asker among them must be heard before the next is let in.
-        while !self.awaiting_page
-            && let Some(envelope) = self.lease.next()
-        {
-            self.client(envelope, out);
-        }
-    }
 }

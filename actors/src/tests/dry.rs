@@ -92,9 +92,9 @@ fn each_kind_of_use_after_the_dry_run_finds_memory() {
 }
 
 #[test]
-fn a_capture_after_the_dry_run_finds_memory() {
+fn a_capture_and_a_rebinding_after_the_dry_run_find_memory() {
     let mut rig = Rig::new(SimOptions::default());
-    let [first] = planned(&mut rig);
+    let [first, second] = planned(&mut rig);
     let affine = rig.kernels.affine.clone();
     graph(&mut rig, |reply| GraphCall::Prepare { reply });
     graph(&mut rig, |reply| GraphCall::Start { reply });
@@ -104,6 +104,12 @@ fn a_capture_after_the_dry_run_finds_memory() {
 
     rig.write(STREAM, first, &[3; WORDS]);
     graph(&mut rig, |reply| GraphCall::Replay { graph: sealed.graph, reply, budgeted: false });
+    assert_eq!(rig.read(STREAM, first).unwrap(), [5; WORDS]);
+
+    graph(&mut rig, |reply| GraphCall::Rebind { graph: sealed.graph, old: first, new: second, reply });
+    rig.write(STREAM, second, &[10; WORDS]);
+    graph(&mut rig, |reply| GraphCall::Replay { graph: sealed.graph, reply, budgeted: false });
+    assert_eq!(rig.read(STREAM, second).unwrap(), [12; WORDS]);
     assert_eq!(rig.read(STREAM, first).unwrap(), [5; WORDS]);
 }
 

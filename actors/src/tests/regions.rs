@@ -9,7 +9,8 @@ use crate::tensor::Rows;
 use proptest::prelude::*;
 
 const STREAM: StreamId = StreamId(1);
-const WORDS: usize = 24;
+/// So few that writes are done in the turn that takes them.
+const WORDS: usize = 12;
 
 fn rig(seed: u64, host_import: bool) -> Rig {
     let mut options = SimOptions { auto_run: false, seed, ..SimOptions::default() };

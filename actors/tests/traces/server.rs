@@ -94,7 +94,7 @@ impl Server {
             tokens: (16, 1024),
             chunk: 128,
             live_bytes_max: 24 << 20,
-            rounds_max: 8,
+            rounds_max: 4,
             open: Vec::new(),
         }
         .loaded()

@@ -200,14 +200,19 @@ fn an_exclusive_page_is_for_one_and_wastes_a_quarter_at_most() {
 
 #[test]
 fn an_empty_page_goes_back_when_its_period_is_over() {
-    let config = |dealloc_period| {
-        vec![
-            MemoryPoolConfig::Sliced { page_size: MIB, max_slice_size: Some(KIB), max_pool_size: None, dealloc_period },
-            MemoryPoolConfig::Direct { reclaim_at: None },
-        ]
-    };
-    for (period, swept) in [(Some(10), 1), (None, 0)] {
-        let mut model = with(LARGE, config(period));
+    type Kind = fn(Option<u64>) -> MemoryPoolConfig;
+    let kinds: [Kind; 2] = [
+        |dealloc_period| MemoryPoolConfig::Sliced {
+            page_size: MIB,
+            max_slice_size: Some(KIB),
+            max_pool_size: None,
+            dealloc_period,
+        },
+        |dealloc_period| MemoryPoolConfig::Exclusive { max_alloc_size: KIB, dealloc_period },
+    ];
+    let periods = [(Some(10), 1), (None, 0)];
+    for (kind, (period, swept)) in kinds.into_iter().flat_map(|kind| periods.map(|period| (kind, period))) {
+        let mut model = with(LARGE, vec![kind(period), MemoryPoolConfig::Direct { reclaim_at: None }]);
         model.reserve(ONE, KIB).expect("room");
         model.release(0);
         for _ in 0..9 {
