@@ -420,15 +420,14 @@ impl Engine {
     ) {
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access(accesses);
         self.separate(conflicts, out);
-        if self.tracing {
-            let work = work(self);
-            self.put_noted(stream, work, out, put);
-        } else {
-            put(&mut out.commands);
-        }
+        put(&mut out.commands);
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, work(self), start, out);
+        }
     }
 
     /// Puts a barrier where the next command conflicts with something.

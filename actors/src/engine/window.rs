@@ -202,15 +202,15 @@ impl Engine {
         }
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access_everything();
         self.separate(conflicts, out);
-        if self.tracing {
-            self.put_noted(stream, Work::Replay { launches }, out, |commands| commands.list.push(Command::Replay(id)));
-        } else {
-            out.commands.list.push(Command::Replay(id));
-        }
+        out.commands.list.push(Command::Replay(id));
         self.tally.replays += 1;
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, Work::Replay { launches }, start, out);
+        }
         self.timeline.open.launches += usize::from(budgeted);
         Ok(true)
     }
