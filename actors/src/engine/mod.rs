@@ -526,7 +526,11 @@ impl Engine {
             self.windows.give_back(slot);
         }
         self.hand_over_notes(done, out);
-        for waiter in done.waiters.drain(..) {
+        for waiter in done.waiters.extract_if(.., |waiter| !matches!(waiter, Waiter::Ticks { .. })) {
+            self.answer(waiter, out);
+        }
+        // The last first: a caller that waits for times one by one is woken once, when all of a submission are there.
+        for waiter in done.waiters.drain(..).rev() {
             self.answer(waiter, out);
         }
     }
