@@ -179,7 +179,7 @@ pub fn wrong_source(kernel: &str, reason: impl Into<String>) -> LaunchError {
 ///
 /// # Failures
 /// Where a kernel can break off, as a closure that panics, the device posts
-/// [`Event::Failed`](crate::message::Event::Failed) before the timeline reaches the submission's value. Who sees the
+/// [`Event::Failed`] before the timeline reaches the submission's value. Who sees the
 /// value reached, by [`Device::reached`] or by an event, finds the failure in the mailbox already.
 ///
 /// # What the caller owes
