@@ -21,6 +21,7 @@ fn main() -> Result<()> {
     let launches = bench.launches(1000);
     chains(&mut bench, &gpu, 1, launches)?;
     chains(&mut bench, &gpu, CHAINS, launches / CHAINS)?;
+    rebind(&mut bench, &gpu, launches)?;
     bench.finish()
 }
 
@@ -240,6 +241,52 @@ fn back_to_back(bench: &mut Bench, chains: Chains, ours: &Ours, theirs: &Theirs<
                 let started = Instant::now();
                 theirs.replay(IN_A_ROW, Wait::Spin)?;
                 Ok(each(started.elapsed(), launches))
+            }),
+        )],
+    })
+}
+
+/// Another buffer for the first launch of a graph, until replays may use it; by hand everything is recorded again.
+fn rebind(bench: &mut Bench, gpu: &Gpu, launches: usize) -> Result<()> {
+    let client = bench.client.clone();
+    let kernel = WgslKernel::new("add_one", ADD_ONE);
+    let zero = [0; GROUP_BYTES as usize];
+    let [first, second, rest] = [(); 3].map(|()| client.create_from_slice(&zero));
+    client.graph_prepare()?;
+    client.start_capture()?;
+    for at in 0..launches {
+        let buffer = if at == 0 { &first } else { &rest };
+        let arguments = KernelArguments::new().with_buffer(buffer);
+        client.launch(Box::new(kernel.clone()), CubeCount::new_single(), arguments);
+    }
+    let graph = client.stop_capture()?;
+    let exchanged = Cell::new(false);
+    let plain = Kernel::new(gpu, bench.options.sets, 1)?;
+    let region = gpu.filled(&zero)?;
+    let target = plain.target(region)?;
+    let mut commands = gpu.commands()?;
+    bench.run(Case {
+        name: format!("rebind a launch of {launches}, the caller's part and the actor's"),
+        bytes: None,
+        samples: 20,
+        vkactor: Box::new(|| {
+            let (old, new) = if exchanged.replace(!exchanged.get()) { (&second, &first) } else { (&first, &second) };
+            let started = Instant::now();
+            graph.rebind(old, new)?;
+            Ok(each(started.elapsed(), 1))
+        }),
+        plain: vec![(
+            "record all again",
+            Box::new(|| {
+                let started = Instant::now();
+                commands.record(gpu, |recorder| {
+                    plain.bind(recorder);
+                    for _ in 0..launches {
+                        recorder.barrier(SHADER, SHADER);
+                        plain.dispatch(recorder, &target);
+                    }
+                })?;
+                Ok(each(started.elapsed(), 1))
             }),
         )],
     })

@@ -1,4 +1,4 @@
-//! What the devices of this machine are.
+//! What the devices of this machine are, those too that cannot be used.
 //!
 //!     cargo run --release --example info -- [--measure] [--json]
 //!
@@ -46,9 +46,11 @@ fn run() -> Result<(), Failure> {
     let devices = devices.collect::<Result<Vec<Report>, Failure>>()?;
     let text = if as_json {
         let devices: Vec<Value> = devices.iter().map(Report::json).collect();
-        format!("{:#}\n", json!({ "devices": devices }))
+        let refused = compute.refused_devices().iter().map(|d| json!({ "name": d.name, "reason": d.reason }));
+        format!("{:#}\n", json!({ "devices": devices, "refused": refused.collect::<Vec<Value>>() }))
     } else {
-        devices.iter().map(Report::table).collect::<Vec<String>>().join("\n")
+        let refused = compute.refused_devices().iter().map(|d| format!("{}: not usable, {}\n", d.name, d.reason));
+        devices.iter().map(Report::table).chain(refused).collect::<Vec<String>>().join("\n")
     };
     Ok(stdout().write_all(text.as_bytes())?)
 }

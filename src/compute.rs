@@ -11,7 +11,7 @@ use std::time::Duration;
 use vkactor_actors::error::{ComputeError, ServerError};
 use vkactor_actors::id::DeviceId;
 use vkactor_actors::registry::{ActorOptions, ActorRef, load};
-use vkactor_vulkan::{DeviceInfo, DeviceInventory, Vulkan, VulkanOptions};
+use vkactor_vulkan::{DeviceInfo, DeviceInventory, Listing, RefusedDevice, VULKAN_TYPE, Vulkan, VulkanOptions};
 
 /// The Vulkan devices of this machine, and the way to their clients.
 ///
@@ -25,6 +25,9 @@ pub struct Compute(Arc<Shared>);
 
 struct Shared {
     devices: Vec<DeviceInfo>,
+    /// How many of them are there; the others are these once more.
+    physical: u16,
+    refused: Vec<RefusedDevice>,
     vulkan: VulkanOptions,
     actor: ActorOptions,
     /// The newest run of each device that was reached.
@@ -45,9 +48,15 @@ impl Compute {
         ComputeBuilder::default()
     }
 
-    /// The devices: GPUs first, software drivers last. Ids differ even where names and UUIDs do not.
+    /// The devices: GPUs first, software drivers last. Ids differ even where names and UUIDs do not. With
+    /// [`ComputeBuilder::logical_devices`] the list is repeated behind, with ids of their own.
     pub fn devices(&self) -> &[DeviceInfo] {
         &self.0.devices
+    }
+
+    /// Devices that the drivers list and that cannot be used, with what they lack.
+    pub fn refused_devices(&self) -> &[RefusedDevice] {
+        &self.0.refused
     }
 
     /// What a device is made of: its queues and heaps, with what this process may use of them now. Starts nothing, and
@@ -56,7 +65,7 @@ impl Compute {
     /// # Errors
     /// [`ComputeError::UnknownDevice`] for an id that is not in [`Compute::devices`]; otherwise as [`Compute::new`].
     pub fn inventory(&self, device: DeviceId) -> Result<DeviceInventory, ComputeError> {
-        vkactor_vulkan::inventory(device, self.0.vulkan.validation)
+        vkactor_vulkan::inventory(self.physical(device)?, self.0.vulkan.validation)
     }
 
     /// A client of this device, on [`StreamId::DEFAULT`](crate::StreamId::DEFAULT). Starts the device if it does not
@@ -66,14 +75,19 @@ impl Compute {
     /// [`ComputeError::UnknownDevice`] for an id that is not in [`Compute::devices`]; otherwise why the device does
     /// not start.
     pub fn client(&self, device: DeviceId) -> Result<Client, ComputeError> {
-        let Shared { devices, vulkan, actor, reached } = &*self.0;
-        if !devices.iter().any(|d| d.id == device) {
-            return Err(ComputeError::UnknownDevice(device));
-        }
-        let actor = load(device, actor, || Vulkan::open_with(device, vulkan))?;
+        let Shared { vulkan, actor, reached, .. } = &*self.0;
+        let physical = self.physical(device)?;
+        let actor = load(device, actor, || Vulkan::open_with(physical, vulkan))?;
         // An entry of an earlier run is dropped behind the map's lock: it may be the last holder of that run.
         let _earlier = reached.insert(device, actor.clone());
         Ok(Client::of(actor))
+    }
+
+    /// The device that an id of the list opens.
+    fn physical(&self, device: DeviceId) -> Result<DeviceId, ComputeError> {
+        let place = self.0.devices.iter().position(|listed| listed.id == device);
+        let place = place.ok_or(ComputeError::UnknownDevice(device))?;
+        Ok(self.0.devices[place % usize::from(self.0.physical)].id)
     }
 
     /// A client of the first device, or of the one that the environment variable `VKACTOR_DEVICE` names by its place
@@ -125,13 +139,14 @@ impl fmt::Debug for Compute {
 pub struct ComputeBuilder {
     vulkan: VulkanOptions,
     actor: ActorOptions,
+    logical: u16,
 }
 
 impl Default for ComputeBuilder {
     fn default() -> Self {
         let actor = ActorOptions::default();
         let vulkan = VulkanOptions { spin: actor.spin, ..VulkanOptions::default() };
-        Self { vulkan, actor }
+        Self { vulkan, actor, logical: 1 }
     }
 }
 
@@ -197,14 +212,34 @@ impl ComputeBuilder {
         self
     }
 
+    /// How many logical devices each device of the machine is, at least one. Each has an actor, a queue and memory
+    /// pools of its own and takes part in collectives by itself: for tests of several devices on a machine of one, and
+    /// to keep services apart. They share the memory of the machine's device, so give them a
+    /// [`memory_limit`](Self::memory_limit).
+    #[must_use]
+    pub fn logical_devices(mut self, count: u16) -> Self {
+        self.logical = count.max(1);
+        self
+    }
+
     /// Lists the devices and starts none.
     ///
     /// # Errors
     /// As [`Compute::new`].
     pub fn build(self) -> Result<Compute, ComputeError> {
-        let devices = vkactor_vulkan::list(self.vulkan.validation)?;
-        Ok(Compute(Arc::new(Shared { devices, vulkan: self.vulkan, actor: self.actor, reached: DashMap::new() })))
+        let Listing { devices, refused } = vkactor_vulkan::listing(self.vulkan.validation)?;
+        let physical = devices.len() as u16;
+        let devices = repeated(devices, self.logical);
+        let reached = DashMap::new();
+        Ok(Compute(Arc::new(Shared { devices, physical, refused, vulkan: self.vulkan, actor: self.actor, reached })))
     }
+}
+
+/// The list so many times, each device under an id of its own. What no id is left for is not listed.
+fn repeated(devices: Vec<DeviceInfo>, times: u16) -> Vec<DeviceInfo> {
+    let ids = (0..=u16::MAX).map(|index| DeviceId::new(VULKAN_TYPE, index));
+    let all = std::iter::repeat_n(devices, usize::from(times)).flatten();
+    all.zip(ids).map(|(device, id)| DeviceInfo { id, ..device }).collect()
 }
 
 /// The device that `wish` names, or the first.
@@ -243,6 +278,16 @@ mod tests {
     fn chosen(wish: &str) -> Option<u16> {
         let devices = [device(0, "RTX 4090"), device(1, "llvmpipe (LLVM 15)"), device(2, "llvmpipe (LLVM 15)")];
         choose(&devices, wish).ok().map(|id| id.index_id)
+    }
+
+    #[test]
+    fn logical_devices_follow_the_list_with_ids_of_their_own() {
+        let listed = || [device(0, "RTX 4090"), device(1, "llvmpipe (LLVM 15)")].to_vec();
+        let all = repeated(listed(), 3);
+        let found: Vec<(u16, &str)> = all.iter().map(|d| (d.id.index_id, d.name.as_str())).collect();
+        let [gpu, software] = ["RTX 4090", "llvmpipe (LLVM 15)"];
+        assert_eq!(found, [(0, gpu), (1, software), (2, gpu), (3, software), (4, gpu), (5, software)]);
+        assert_eq!(repeated(listed(), u16::MAX).len(), 1 << 16, "as many as there are ids");
     }
 
     #[test]

@@ -70,6 +70,6 @@ pub use vkactor_actors::tensor::{
 };
 pub use vkactor_actors::trace::TraceSummary;
 pub use vkactor_vulkan::{
-    DeviceInfo, DeviceInventory, DeviceKind, MemoryHeap, QueueFamily, Vulkan, VulkanOptions, VulkanResource,
-    VulkanStorage,
+    DeviceInfo, DeviceInventory, DeviceKind, MemoryHeap, QueueFamily, RefusedDevice, Vulkan, VulkanOptions,
+    VulkanResource, VulkanStorage,
 };

@@ -32,7 +32,7 @@ fn plain_values_are_cloned_and_shared() {
         Features, GraphKind, GraphStats, HardwareProperties, HostResource, MatrixShape, MemoryAllocationMode,
         MemoryDeviceProperties, MemoryHeap, MemoryLayout, MemoryLayoutDescriptor, MemoryLayoutStrategy, MemoryPoolConfig,
         MemoryPoolKind, MemoryPoolReport, MemoryPoolsConfig, MemoryPoolsPreset, MemoryReport, MemoryUsage,
-        ProfileTicks, ProfileWindow, QueueFamily, ReduceOperation, ServiceId, Shape, StreamId, Strides, TargetProperties,
+        ProfileTicks, ProfileWindow, QueueFamily, ReduceOperation, RefusedDevice, ServiceId, Shape, StreamId, Strides, TargetProperties,
         ThroughputKey, ThroughputMode, ThroughputValue, TimingMethod, TraceSummary, VectorSize, VulkanOptions, VulkanResource);
     all!(shared: HostStorage, VulkanStorage);
     // One answer, taken once.

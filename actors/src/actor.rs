@@ -1,6 +1,7 @@
 //! The actor of one device: takes events, lets the engine decide, and carries out what it says.
 
 use crate::bytes::Bytes;
+use crate::ending::Ending;
 use crate::engine::command::{Action, Commands, Outbox, SealReply, Span, TimelineValue, TimestampSlot};
 use crate::engine::memory::MemoryReport;
 use crate::engine::observe::Noted;
@@ -8,11 +9,12 @@ use crate::engine::{Engine, EngineOptions};
 use crate::error::{IoError, LaunchError, ProfileError, ServerError};
 use crate::kernel::CubeKernel;
 use crate::mailbox::{Inbox, Mailbox};
-use crate::message::{Event, Incoming};
+use crate::message::{Body, Envelope, Event, Incoming};
 use crate::meter::{Meter, Snapshot};
 use crate::port::{Compiler, Device, DeviceError, Reflection, wrong_source};
 use crate::profile::ProfileTicks;
 use crate::properties::TargetProperties;
+use crate::region::Guests;
 use crate::reply::Reply;
 use crate::trace::{Trace, TraceSink, TraceSummary};
 use std::any::Any;
@@ -22,7 +24,6 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Events of one turn before the device is looked at again. At about 1.5 µs a launch, a turn is under half a
@@ -41,8 +42,8 @@ pub(crate) struct ShellOptions {
     pub(crate) spin: Duration,
     /// Where records go.
     pub(crate) records: Option<PathBuf>,
-    /// Set once the device is lost, for the registry.
-    pub(crate) lost: Arc<AtomicBool>,
+    /// Told once the device is lost.
+    pub(crate) ending: Arc<Ending>,
     /// What is published.
     pub(crate) meter: Meter,
 }
@@ -63,6 +64,7 @@ pub(crate) struct DeviceActor<D: Device> {
     /// Taken and not handled yet.
     events: VecDeque<Event>,
     trace: Option<Trace>,
+    guests: Guests,
 }
 
 impl<D: Device> DeviceActor<D> {
@@ -89,6 +91,7 @@ impl<D: Device> DeviceActor<D> {
             taken: Vec::new(),
             events: VecDeque::new(),
             trace: None,
+            guests: Guests::default(),
         }
     }
 
@@ -172,13 +175,35 @@ impl<D: Device> DeviceActor<D> {
         &mut self.engine
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, mut event: Event) {
+        self.see_regions(&mut event);
         self.engine.handle(event, &mut self.outbox);
         // However the engine learnt of it: from a call on the device, its watcher, or a stall.
         if self.engine.is_lost() {
-            self.options.lost.store(true, Ordering::Relaxed);
+            self.options.ending.lose();
         }
         self.carry_out();
+    }
+
+    /// Bytes that lie in the memory of another device are taken in where this one can reach them, and the memory is
+    /// let go when that device gives it up.
+    fn see_regions(&mut self, event: &mut Event) {
+        match event {
+            Event::Arrived { bytes: Ok(bytes), .. }
+            | Event::Client(Envelope { body: Body::Write { bytes, .. }, .. })
+                if !self.engine.is_lost() =>
+            {
+                if let Some(own) = self.guests.take_in(&mut self.device, self.inbox.mailbox(), bytes) {
+                    *bytes = own;
+                }
+            }
+            Event::RegionGivenUp(region) => {
+                if let Some(page) = self.guests.let_go(*region) {
+                    self.device.free_page(page);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Takes up progress that the device has made. True where there was any.
@@ -278,20 +303,14 @@ impl<D: Device> DeviceActor<D> {
                 }
             }
             Action::Record { label, report } => self.record(&label, &report),
-            Action::Seal { sealed, tape, reply } => match self.device.seal(sealed.graph, &tape) {
-                Ok(()) => match reply {
-                    SealReply::Rebound(reply) => reply.send(Ok(())),
-                    SealReply::Stopped(reply) => reply.send(Ok(sealed)),
-                },
-                Err(error) => {
-                    self.engine.seal_refused(sealed.graph, &mut self.outbox);
-                    let told = server_error(&error);
-                    match reply {
-                        SealReply::Rebound(reply) => reply.send(Err(told)),
-                        SealReply::Stopped(reply) => reply.send(Err(told)),
-                    }
+            Action::Seal { recording, like, sealed, tape, reply } => {
+                let kept = self.device.seal(recording, &tape, like).map_err(|error| server_error(&error));
+                self.engine.seal_answered(sealed.graph, kept.is_ok(), &mut self.outbox);
+                match reply {
+                    SealReply::Rebound(reply) => reply.send(kept),
+                    SealReply::Stopped(reply) => reply.send(kept.map(|()| sealed)),
                 }
-            },
+            }
             Action::Stage { to, bytes } => match bytes.try_materialize() {
                 Ok(bytes) => self.device.write_page(to, bytes),
                 Err(error) => unreachable!("bytes are at hand before they are staged: {error}"),
@@ -317,11 +336,11 @@ impl<D: Device> DeviceActor<D> {
     }
 
     fn is_alive(&self) -> bool {
-        !self.options.lost.load(Ordering::Relaxed)
+        !self.options.ending.is_lost()
     }
 
     fn lose(&mut self, error: &DeviceError) {
-        if !self.options.lost.swap(true, Ordering::Relaxed) {
+        if self.options.ending.lose() {
             tracing::error!(%error, "device lost");
             self.engine.handle(Event::Lost(error.to_string()), &mut self.outbox);
         }

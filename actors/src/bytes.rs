@@ -32,6 +32,8 @@ pub trait Pinned: Send + Sync + 'static {
     fn as_slice(&self) -> &[u8];
     /// Where the bytes lie in the pages of the actor `actor`, or `None` if it did not make them.
     fn place(&self, actor: crate::id::ActorId) -> Option<crate::port::Span>;
+    /// Where the bytes lie in memory that other devices may take in, if they do. The bytes keep the maker's hold of it.
+    fn region(&self) -> Option<crate::region::RegionSpan>;
 }
 
 /// Where lazy bytes come from.

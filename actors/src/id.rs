@@ -1,7 +1,8 @@
-//! Names of devices, services, streams and buffers.
+//! Names of devices, services, streams and buffers, and of who holds these.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ThreadId;
 
 /// Names one device of a process.
 ///
@@ -59,6 +60,22 @@ impl BufferId {
     pub fn fresh() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Who made a reservation: what waits for memory as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// A task of tokio.
+    Task(tokio::task::Id),
+    /// A thread, outside of any task.
+    Thread(ThreadId),
+}
+
+impl Holder {
+    /// Who runs this.
+    pub fn current() -> Self {
+        tokio::task::try_id().map_or_else(|| Self::Thread(std::thread::current().id()), Self::Task)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod actor;
 pub mod bytes;
+mod ending;
 pub mod engine;
 pub mod error;
 pub mod handle;
@@ -14,6 +15,7 @@ mod meter;
 pub mod port;
 pub mod profile;
 pub mod properties;
+pub mod region;
 pub mod registry;
 pub mod reply;
 pub mod server;

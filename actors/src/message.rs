@@ -6,11 +6,12 @@ use crate::engine::memory::{
     InstallMemoryPoolsError, MemoryAllocationMode, MemoryPoolsConfig, MemoryReport, MemoryUsage,
 };
 use crate::error::{LaunchError, ProfileError, ServerError};
-use crate::id::{BufferId, StreamId};
+use crate::id::{BufferId, Holder, StreamId};
 use crate::kernel::{CubeKernel, INLINE_BUFFERS, INLINE_INFO, KernelId};
 use crate::port::{Fill, Reflection};
 use crate::profile::{ProfileTicks, ProfileWindow};
 use crate::properties::GraphKind;
+use crate::region::RegionId;
 use crate::reply::Reply;
 use crate::tensor::Rows;
 use crate::trace::{TraceSink, TraceSummary};
@@ -59,6 +60,8 @@ pub enum Event {
     PinnedDropped(Span),
     /// The timeline is at this value.
     Progress(TimelineValue),
+    /// The device that made a region, which this one took in, has no more use for it.
+    RegionGivenUp(RegionId),
     /// The device was waited for this long without progress.
     Stalled(Duration),
     /// The validation layer found an error in what was recorded.
@@ -106,6 +109,15 @@ pub enum Body {
     Cleanup {
         /// Answered when it is done.
         reply: Reply<()>,
+    },
+    /// Copy on the device.
+    Copy {
+        /// Where from. It holds the rows.
+        from: BufferRange,
+        /// What to take there.
+        rows: Rows,
+        /// Where to, dense, from its start: another buffer, with room for the rows.
+        to: BufferRange,
     },
     /// Start or end a dry run of the stream; starts and ends are counted.
     DryRun {
@@ -192,6 +204,8 @@ pub enum Body {
         buffer: BufferId,
         /// Bytes.
         size: u64,
+        /// Who asks. Where all who hold memory wait for more, the one that asked last fails.
+        holder: Holder,
         /// Where set: wait for memory instead of failing, and answer how it ended.
         wait: Option<Reply<Result<(), ServerError>>>,
     },

@@ -8,6 +8,7 @@ use crate::kernel::{BufferAccess, KernelOptions, KernelSource};
 use crate::mailbox::Mailbox;
 use crate::message::Event;
 use crate::properties::{DeviceProperties, TargetProperties};
+use crate::region::Region;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -220,6 +221,9 @@ pub trait Device: Send + 'static {
     /// Shows a range of a host page. Dropping the value ends a [`Loan`] of it to the mailbox given to
     /// [`Device::start`].
     fn pinned(&self, at: Span) -> Arc<dyn Pinned>;
+    /// Makes a region of another device known as a page from which commands copy, until [`Device::free_page`]. False
+    /// where this device cannot reach it: nothing is known then, and its bytes are copied by the host.
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool;
 
     /// Makes a compiled kernel known.
     fn add_pipeline(&mut self, id: PipelineId, pipeline: <Self::Compiler as Compiler>::Pipeline);
@@ -254,10 +258,11 @@ pub trait Device: Send + 'static {
     fn moment(&mut self) -> Option<Moment>;
 
     /// Keeps a recording that [`Command::Replay`](crate::engine::command::Command) runs. It starts with no barrier.
+    /// Much of it may be as in the recording `like`, which stays as it is.
     ///
     /// # Errors
-    /// [`DeviceError`]; the graph is then unknown.
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError>;
+    /// [`DeviceError`]; the recording is then unknown.
+    fn seal(&mut self, graph: GraphId, tape: &Commands, like: Option<GraphId>) -> Result<(), DeviceError>;
     /// Forgets a recording that no pending submission names.
     fn drop_graph(&mut self, graph: GraphId);
 

@@ -1,9 +1,10 @@
 //! The actors of this process: at most one for each device and server type, stopped when its last client is gone.
 
 use crate::actor::{DeviceActor, ShellOptions};
+use crate::ending::Ending;
 use crate::engine::EngineOptions;
 use crate::error::{ComputeError, ServerError};
-use crate::id::{DeviceId, ServiceId, StreamId};
+use crate::id::{ActorId, DeviceId, ServiceId, StreamId};
 use crate::mailbox::{LAUNCHES_IN_FLIGHT, Mailbox, mailbox};
 use crate::message::{Body, Envelope, Event};
 use crate::meter::Meter;
@@ -12,9 +13,9 @@ use crate::properties::{DeviceProperties, TargetProperties};
 use crate::server::Server;
 use dashmap::DashMap;
 use std::any::TypeId;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -61,9 +62,8 @@ pub struct ActorRef {
     properties: Arc<DeviceProperties>,
     target: Arc<TargetProperties>,
     spin: Duration,
-    lost: Arc<AtomicBool>,
+    ending: Arc<Ending>,
     meter: Meter,
-    stopping: AtomicBool,
     /// Its sender is dropped when the device is destroyed.
     running: watch::Receiver<()>,
 }
@@ -109,7 +109,7 @@ impl ActorRef {
     /// # Cancellation
     /// A dropped future leaves the actor stopping.
     pub async fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.ending.begin();
         self.mailbox.send(StreamId::DEFAULT, Body::Stop);
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
@@ -117,22 +117,85 @@ impl ActorRef {
 
     /// Whether it takes work: it runs, and its device is there.
     fn is_good(&self) -> bool {
-        let given_up = self.lost.load(Ordering::Relaxed) || self.stopping.load(Ordering::Relaxed);
-        !given_up && !self.mailbox.is_closed()
+        !self.ending.has_begun() && !self.mailbox.is_closed()
     }
 }
 
 impl Drop for ActorRef {
     fn drop(&mut self) {
+        self.ending.begin();
         self.mailbox.send(StreamId::DEFAULT, Body::Stop);
     }
+}
+
+/// A running actor, for others who do not keep it running.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    actor: ActorId,
+    service: ServiceId,
+    properties: Arc<DeviceProperties>,
+    ending: watch::Receiver<bool>,
+}
+
+impl Peer {
+    /// Which run of an actor it is.
+    pub fn actor(&self) -> ActorId {
+        self.actor
+    }
+
+    /// What it is.
+    pub fn service(&self) -> ServiceId {
+        self.service
+    }
+
+    /// Its device.
+    pub fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    /// Whether it takes no more work: its device is lost, or it was told to stop.
+    pub fn has_ended(&self) -> bool {
+        *self.ending.borrow()
+    }
+
+    /// Resolves when it takes no more work. Needs no runtime.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ending = self.ending.clone();
+        async move {
+            // An error says that the actor is gone altogether.
+            let _gone = ending.wait_for(|begun| *begun).await;
+        }
+    }
+}
+
+/// The actor that runs as this service, if one takes work.
+pub fn peer(service: ServiceId) -> Option<Peer> {
+    let place = ACTORS.get(&service)?.value().clone();
+    let running = place.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    let actor = running.filter(|actor| actor.is_good())?;
+    let (properties, ending) = (actor.properties.clone(), actor.ending.watch());
+    Some(Peer { actor: actor.mailbox.actor(), service, properties, ending })
+}
+
+/// Whether an actor takes work under this id, as whatever service.
+pub fn runs(device: DeviceId) -> bool {
+    let services: Vec<ServiceId> = ACTORS.iter().map(|entry| *entry.key()).filter(|s| s.device == device).collect();
+    services.into_iter().any(|service| peer(service).is_some())
 }
 
 /// One lock for each service: opening a device keeps only those waiting who want that device.
 static ACTORS: LazyLock<DashMap<ServiceId, Arc<Mutex<Weak<ActorRef>>>>> = LazyLock::new(DashMap::new);
 
 /// All actors that have not ended, for the end of the process: those too whose clients are gone.
-static RUNNING: Mutex<Vec<(Mailbox, watch::Receiver<()>)>> = Mutex::new(Vec::new());
+static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
+
+/// How to stop an actor, and to learn that it is gone.
+struct Running {
+    mailbox: Mailbox,
+    ending: Arc<Ending>,
+    /// Its sender is dropped when the device is destroyed.
+    ended: watch::Receiver<()>,
+}
 
 /// Stops every actor of the process and waits for them, for `patience` at most.
 ///
@@ -140,12 +203,13 @@ static RUNNING: Mutex<Vec<(Mailbox, watch::Receiver<()>)>> = Mutex::new(Vec::new
 /// called at that time, so it uses nothing that belongs to a thread.
 pub fn stop_all(patience: Duration) {
     let running = std::mem::take(&mut *RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
-    for (mailbox, _) in &running {
+    for Running { mailbox, ending, .. } in &running {
+        ending.begin();
         let stop = Envelope { lease: None, stream: StreamId::DEFAULT, body: Body::Stop };
         mailbox.post(Event::Client(stop));
     }
     let started = Instant::now();
-    while started.elapsed() < patience && running.iter().any(|(_, ended)| ended.has_changed().is_ok()) {
+    while started.elapsed() < patience && running.iter().any(|actor| actor.ended.has_changed().is_ok()) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -201,7 +265,7 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
     let properties = Arc::new(device.properties());
     let target = Arc::new(device.target());
     let name = device.name();
-    let lost = Arc::new(AtomicBool::new(false));
+    let ending = Arc::new(Ending::default());
     let total = properties.memory.total;
     let engine = EngineOptions {
         actor: mailbox.actor(),
@@ -211,35 +275,30 @@ fn spawn<D: Device>(service: ServiceId, device: D, options: &ActorOptions) -> Re
         zero_memory: options.zero_memory,
     };
     let meter = Meter::new(name, service.device);
-    let shell =
-        ShellOptions { spin: options.spin, records: options.records.clone(), lost: lost.clone(), meter: meter.clone() };
+    let shell = ShellOptions {
+        spin: options.spin,
+        records: options.records.clone(),
+        ending: ending.clone(),
+        meter: meter.clone(),
+    };
     let (stopped, running) = watch::channel(());
     let failed = |error: std::io::Error| ServerError::Generic { reason: format!("no thread for an actor: {error}") };
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    let thread_target = target.clone();
+    let (thread_target, thread_ending) = (target.clone(), ending.clone());
     let body = move || {
         let run = || runtime.block_on(DeviceActor::new(device, inbox, thread_target, engine, shell).run());
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             // The mailbox is closed by now, and every reply dropped.
             tracing::error!(reason = crate::actor::panic_text(&*panic), "an actor panicked");
         }
+        thread_ending.begin();
         drop(stopped);
     };
     {
         let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, ended)| ended.has_changed().is_ok());
-        all.push((mailbox.clone(), running.clone()));
+        all.retain(|actor| actor.ended.has_changed().is_ok());
+        all.push(Running { mailbox: mailbox.clone(), ending: ending.clone(), ended: running.clone() });
     }
     std::thread::Builder::new().name(format!("vkactor {name}")).spawn(body).map_err(failed)?;
-    Ok(Arc::new(ActorRef {
-        mailbox,
-        name,
-        properties,
-        target,
-        spin: options.spin,
-        lost,
-        meter,
-        stopping: AtomicBool::new(false),
-        running,
-    }))
+    Ok(Arc::new(ActorRef { mailbox, name, properties, target, spin: options.spin, ending, meter, running }))
 }

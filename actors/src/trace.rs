@@ -350,6 +350,7 @@ impl<W: Write> Writer<W> {
         self.written.slices += 1;
         self.written.busy_ns += end_ns - start_ns;
         let (name, cat, args) = match work {
+            Work::Copy { bytes } => ("copy", "transfer", Args::Bytes { bytes: *bytes, submission }),
             Work::Launch { kernel, groups: Groups::Direct(groups) } => {
                 (&**kernel, "launch", Args::Launch { groups: *groups, submission })
             }

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use vkactor_actors::engine::command::{Action, Outbox, TimelineValue};
 use vkactor_actors::engine::{Engine, EngineOptions};
 use vkactor_actors::error::CompilationError;
-use vkactor_actors::id::{BufferId, DeviceId, ServiceId, StreamId};
+use vkactor_actors::id::{BufferId, DeviceId, Holder, ServiceId, StreamId};
 use vkactor_actors::kernel::{BufferAccess, CubeKernel, KernelId, KernelSource};
 use vkactor_actors::mailbox::mailbox;
 use vkactor_actors::message::{Body, BufferRange, Count, Event, Kernel, Launch};
@@ -99,7 +99,7 @@ fn a_warm_launch_allocates_nothing_between_mailbox_and_outbox() {
     let id = KernelId::new("blank");
     let [first, second] = [BufferId::fresh(), BufferId::fresh()];
     for buffer in [first, second] {
-        mailbox.send(StreamId::DEFAULT, Body::Reserve { buffer, size: 1 << 16, wait: None });
+        mailbox.send(StreamId::DEFAULT, Body::Reserve { buffer, size: 1 << 16, holder: Holder::current(), wait: None });
     }
     let mut round = |launches: usize, measured: bool| {
         let before = ALLOCATIONS.get();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vkactor_actors::bytes::{Bytes, Delivery};
 use vkactor_actors::error::{IoError, ServerError};
 use vkactor_actors::handle::{Allocation, Handle};
+use vkactor_actors::id::Holder;
 use vkactor_actors::message::{Body, BufferRange, Incoming};
 use vkactor_actors::reply::{Reply, reply};
 use vkactor_actors::tensor::{MemoryLayout, MemoryLayoutDescriptor, Rows, Shape};
@@ -47,12 +48,17 @@ impl Client {
     /// are on their way.
     ///
     /// # Ordering
-    /// The reservation takes its place in the stream when this is called; the bytes follow when it is made. Lazy
-    /// bytes of a device are those that it holds at this call.
+    /// The reservation takes its place in the stream when this is called; the bytes follow when it is made. Those that
+    /// wait are served in the order in which they were called, whatever their size. Lazy bytes of a device are those
+    /// that it holds at this call.
     ///
     /// # Errors
-    /// [`IoError::BufferTooBig`] where waiting would be of no use, a lost device, or [`ServerError::Closed`]. What
-    /// goes wrong with the bytes is carried by the buffer.
+    /// [`IoError::OutOfMemory`] where all who hold memory of the device wait for more, so that nobody would give any
+    /// back: of those that wait, the one that was called last fails. Who calls from a task of tokio is that task,
+    /// others are their thread. So run what waits for memory in a task of its own, and not two such futures in one.
+    ///
+    /// [`IoError::BufferTooBig`] where waiting would be of no use, [`IoError::PoolFull`] where the layout has a cap that
+    /// is reached, a lost device, or [`ServerError::Closed`]. What goes wrong with the bytes is carried by the buffer.
     ///
     /// # Cancellation
     /// Dropping the future gives the memory back.
@@ -93,6 +99,9 @@ impl Client {
     }
 
     /// As [`Client::empty`], but waits for memory where the device is full now.
+    ///
+    /// # Ordering
+    /// As [`Client::create_async`].
     ///
     /// # Errors
     /// As [`Client::create_async`].
@@ -202,7 +211,7 @@ impl Client {
     pub(super) fn reserve(&self, size: u64, wait: Option<Reply<Result<(), ServerError>>>) -> (Allocation, BufferRange) {
         let allocation = Allocation::new(self.mailbox().clone(), self.stream);
         let buffer = allocation.id();
-        self.send(Body::Reserve { buffer, size, wait });
+        self.send(Body::Reserve { buffer, size, holder: Holder::current(), wait });
         (allocation, BufferRange { buffer, offset: 0, size })
     }
 

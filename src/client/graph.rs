@@ -113,14 +113,17 @@ impl Graph {
     }
 
     /// Makes later replays use `new` wherever the recording uses `old`, which has the same size. The graph keeps
-    /// `new` alive instead. Nothing is recorded again by the caller.
+    /// `new` alive instead. The caller records nothing again, and the device only the launches that change, with
+    /// a few beside them.
     ///
     /// # Ordering
     /// Blocks until it is done. Replays sent before use `old`.
     ///
     /// # Errors
-    /// [`ServerError::ForeignHandle`]; [`ServerError::Graph`] where the recording does not use `old`, or the sizes
-    /// differ; a device error; [`ServerError::Closed`]. The graph is then as before.
+    /// [`ServerError::ForeignHandle`]; [`ServerError::Graph`] where the recording does not use `old`, or a launch
+    /// uses bytes on both sides of its ends, where the sizes or the alignments of the two differ, or a launch would
+    /// write what it has bound twice and the device forbids it; a device error; [`ServerError::Closed`]. The graph is
+    /// then as before.
     pub fn rebind(&self, old: &Handle, new: &Handle) -> Result<(), ServerError> {
         let Recording { client, sealed } = &*self.0;
         let (old, new) = (client.range_of(old)?, client.range_of(new)?);

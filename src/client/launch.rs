@@ -23,10 +23,21 @@ impl Client {
     /// # Errors
     /// The buffers that the kernel writes carry what goes wrong: a kernel that does not compile, arguments that do
     /// not fit it, a limit of the device, a handle of another device, or the failure of a buffer that it reads.
-    pub fn launch(&self, kernel: Box<dyn CubeKernel>, count: CubeCount, mut bindings: KernelArguments) {
-        if count.is_empty() {
-            return;
+    pub fn launch(&self, kernel: Box<dyn CubeKernel>, count: CubeCount, bindings: KernelArguments) {
+        if !count.is_empty() {
+            let budgeted = self.mailbox().admit_launch();
+            self.launch_admitted(kernel, count, bindings, budgeted);
         }
+    }
+
+    /// As [`Client::launch`], whose place in the budget is taken if it is to have one. Without one it never waits.
+    pub(super) fn launch_admitted(
+        &self,
+        kernel: Box<dyn CubeKernel>,
+        count: CubeCount,
+        mut bindings: KernelArguments,
+        budgeted: bool,
+    ) {
         let mut refused = None;
         let mut range = |handle: &Handle| {
             self.range_of(handle).unwrap_or_else(|error| {
@@ -47,7 +58,7 @@ impl Client {
             buffers,
             info: bindings.take_info(),
             refused,
-            budgeted: self.mailbox().admit_launch(),
+            budgeted,
         };
         self.send(Body::Launch(launch));
         // The handles go after the message: their release must not overtake the launch that uses them.

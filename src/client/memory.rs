@@ -109,7 +109,29 @@ impl Drop for EndPersistent<'_> {
 }
 
 /// While it lives, the client's stream only counts: reservations appear in the reports and are not backed by memory,
-/// and launches do not run. Other streams work on. Several may live at once on one stream.
+/// launches do not run, writes write nothing, and a read of what was reserved meanwhile is
+/// [`IoError::Unsupported`](crate::IoError::Unsupported). Other streams work on. Several may live at once on one
+/// stream.
+///
+/// A buffer that was reserved meanwhile gets its memory when it is used for the first time afterwards, or by another
+/// stream. Where there is none left, that use fails with [`IoError::OutOfMemory`](crate::IoError::OutOfMemory) and
+/// the next may succeed.
+///
+/// # Examples
+/// To serve from the smallest layout that holds the work:
+/// ```no_run
+/// # fn requests(_: &vkactor::Client) {}
+/// # fn serve(client: &vkactor::Client) -> Result<(), vkactor::InstallMemoryPoolsError> {
+/// let dry = vkactor::DryRun::new(client);
+/// requests(client);
+/// drop(dry);
+/// let plan = client.memory_report().plan();
+/// client.memory_cleanup();
+/// client.install_memory_pools(&plan)?;
+/// requests(client);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DryRun {
     client: Client,

@@ -7,6 +7,7 @@ mod launch;
 mod memory;
 mod profile;
 mod read;
+mod shipment;
 mod sync;
 mod trace;
 mod transfer;

@@ -4,7 +4,7 @@ use crate::client::Client;
 use vkactor_actors::bytes::{AllocationProperty, Bytes, Delivery};
 use vkactor_actors::error::ServerError;
 use vkactor_actors::handle::Handle;
-use vkactor_actors::message::{Body, BufferRange, Incoming};
+use vkactor_actors::message::{Body, BufferRange};
 use vkactor_actors::port::Fill;
 use vkactor_actors::properties::ElemType;
 use vkactor_actors::tensor::{CopyDescriptor, Rows};
@@ -64,12 +64,15 @@ impl Client {
         self.ask_and_wait(|reply| Body::Lend { sizes, reply })
     }
 
-    /// A buffer on the device and stream of `dst_server` with the bytes that `src` has here. Devices of one runtime
-    /// that has a transport between them use it; otherwise the bytes pass through the host.
+    /// A buffer on the device and stream of `dst_server` with the bytes that `src` has here. Within one device they are
+    /// copied there. Between devices of one runtime that has a transport (see [`Client::has_device_transport`]) both
+    /// devices copy by themselves, through host memory that both reach; otherwise the host copies in between. Large
+    /// transfers go in chunks, so that both buses are busy.
     ///
     /// # Ordering
     /// Returns at once. The bytes are those of work sent before on this stream; work sent later on the stream of
-    /// `dst_server` finds them. `src` stays as it is, and may be written or dropped.
+    /// `dst_server` finds them. `src` stays as it is, and may be written or dropped. Host memory of the size of the
+    /// transfer is taken until it is through.
     ///
     /// # Errors
     /// The new buffer carries what goes wrong: a handle of another device, the failure that `src` carries, a read
@@ -97,9 +100,15 @@ impl Client {
         match part {
             Err(error) => dst_server.spoil(to, error),
             Ok(_) if size == 0 => {}
-            Ok(part) => {
-                let from = Incoming::Future(Box::pin(self.request_one(Ok(part))));
-                dst_server.send(Body::Receive { to, rows: Some(Rows::contiguous(size)), from, budget: 0 });
+            // A device that tells failures late has to be asked for each read.
+            Ok((from, rows))
+                if self.has_device_transport() && self.mailbox().actor() == dst_server.mailbox().actor() =>
+            {
+                self.send(Body::Copy { from, rows, to });
+            }
+            Ok((from, rows)) => {
+                let shipment = self.ship(from, rows);
+                dst_server.land(to, rows, std::future::ready(Ok(shipment)));
             }
         }
         Handle::of(allocation, size)

@@ -134,13 +134,10 @@ fn devices_that_send_to_each_other_at_once_do_not_wait_in_a_circle() {
 
 /// tracel-ai/cubecl#1290.
 #[test]
-fn collectives_without_a_transport_are_refused_and_block_nobody() {
+fn collectives_over_two_runtimes_are_refused_and_block_nobody() {
     scenario(|| {
         let mut client = client();
         let host = Client::init(unused_id(), Host::new());
-        if client.has_device_transport() {
-            return;
-        }
         let group = vec![client.service_id().device, host.service_id().device];
         client.ensure_init_collective(group.clone());
         let (from, to) = (buffer(&client, &[1; 4]), buffer(&client, &[2; 4]));

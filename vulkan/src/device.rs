@@ -26,6 +26,8 @@ pub(crate) struct DeviceShared {
     fault: Option<ext::device_fault::Device>,
     /// Present where the host can read the device's clock.
     pub(crate) calibration: Option<Calibration>,
+    /// Present where host memory is imported (V6).
+    pub(crate) import: Option<ext::external_memory_host::Device>,
     lost: OnceLock<String>,
     pub(crate) plan: DevicePlan,
     logical: Logical,
@@ -59,6 +61,7 @@ impl DeviceShared {
         let push = plan.has(extensions::PUSH_DESCRIPTOR).then(|| khr::push_descriptor::Device::new(instance, raw));
         let fault = plan.features.fault.then(|| ext::device_fault::Device::new(instance, raw));
         let calibration = Calibration::new(&logical.instance, physical, raw, &plan);
+        let import = plan.import_alignment.map(|_| ext::external_memory_host::Device::new(instance, raw));
         // SAFETY: V1: the device is alive, and was made with one queue of this family.
         let queue = unsafe { raw.get_device_queue(plan.family, 0) };
         let shared = Self {
@@ -67,6 +70,7 @@ impl DeviceShared {
             push,
             fault,
             calibration,
+            import,
             lost: OnceLock::new(),
             plan,
             logical,

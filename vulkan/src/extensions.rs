@@ -22,6 +22,19 @@ pub(crate) const CALIBRATED_KHR: &CStr = khr::calibrated_timestamps::NAME;
 /// Must be enabled where a device has it, as layered drivers do.
 pub(crate) const PORTABILITY: &CStr = khr::portability_subset::NAME;
 
+/// Memory of the host, as it lies.
+pub(crate) const HOST_IMPORT: &CStr = ext::external_memory_host::NAME;
+
 /// All of them.
-pub(crate) const ALL: [&CStr; 9] =
-    [PUSH_DESCRIPTOR, ROBUSTNESS2, ATOMIC_FLOAT, MATRIX, FAULT, MEMORY_BUDGET, CALIBRATED, CALIBRATED_KHR, PORTABILITY];
+pub(crate) const ALL: [&CStr; 10] = [
+    PUSH_DESCRIPTOR,
+    ROBUSTNESS2,
+    ATOMIC_FLOAT,
+    MATRIX,
+    FAULT,
+    MEMORY_BUDGET,
+    CALIBRATED,
+    CALIBRATED_KHR,
+    PORTABILITY,
+    HOST_IMPORT,
+];

@@ -19,6 +19,24 @@ pub struct DeviceInfo {
     pub memory: u64,
 }
 
+/// A device that the driver lists and the runtime cannot use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedDevice {
+    /// What the driver calls it.
+    pub name: String,
+    /// What it lacks.
+    pub reason: &'static str,
+}
+
+/// What the drivers of this machine list.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// Devices that can be opened: GPUs first, software last, otherwise in the drivers' order.
+    pub devices: Vec<DeviceInfo>,
+    /// The others.
+    pub refused: Vec<RefusedDevice>,
+}
+
 /// What kind of device it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {

@@ -11,7 +11,7 @@
 //! - **V2** What Vulkan wants synchronised by its user is reached through `&mut`, or belongs to the thread of the
 //!   device.
 //! - **V3** What a pending submission names is neither destroyed nor reset.
-//! - **V4** The host touches a mapped range only when no pending submission may.
+//! - **V4** The host touches a mapped range only when no pending submission may, of any device that reaches it.
 //! - **V5** What a structure points to outlives the call: both are made in one function.
 //! - **V6** A feature or an extension is used only where the plan has enabled it.
 //! - **V7** Ids lead to living objects: the engine resolves them before it makes a command.
@@ -29,6 +29,8 @@ mod error;
 mod exit;
 mod extensions;
 mod features;
+mod graph;
+mod host_memory;
 mod info;
 mod instance;
 mod inventory;
@@ -50,9 +52,9 @@ mod timeline;
 mod watcher;
 
 pub use compiler::VulkanCompiler;
-pub use info::{DeviceInfo, DeviceKind};
+pub use info::{DeviceInfo, DeviceKind, Listing, RefusedDevice};
 pub use inventory::{DeviceInventory, MemoryHeap, QueueFamily};
 pub use messages::{validation_error_count, validation_errors};
 pub use pipeline::Pipeline;
 pub use port::VulkanDevice;
-pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, inventory, list};
+pub use server::{VULKAN_TYPE, Vulkan, VulkanOptions, VulkanResource, VulkanStorage, inventory, list, listing};

@@ -1,6 +1,7 @@
 //! A page: one buffer with device memory of its own, mapped where the host may see it.
 
 use crate::device::DeviceShared;
+use crate::host_memory::{HANDLE, HostMemory, Import, importable};
 use ash::vk;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 use gpu_allocator::{AllocationError, MemoryLocation};
@@ -15,8 +16,9 @@ use vkactor_actors::engine::command::{PageId, Span};
 use vkactor_actors::id::ActorId;
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::port::{DeviceError, Loan, PageKind};
+use vkactor_actors::region::{Region, RegionOwner, RegionSpan};
 
-/// One allocation of the driver and the buffer over it. Complete, or never made.
+/// Memory and the buffer over it. Complete, or never made.
 pub(crate) struct PageMemory {
     buffer: vk::Buffer,
     bytes: u64,
@@ -25,8 +27,20 @@ pub(crate) struct PageMemory {
     mapped: Option<Mapping>,
     coherent: bool,
     /// Taken out by `drop` alone.
-    allocation: Allocation,
+    backing: Backing,
+    /// The hold of a region that is this page's own: others that took it in let it go when it is dropped.
+    owner: Option<RegionOwner>,
     shared: Arc<DeviceShared>,
+}
+
+/// What a page lies in.
+enum Backing {
+    /// Memory of the driver.
+    Driver(Allocation),
+    /// Memory of the host.
+    Host(Import),
+    /// Nothing yet.
+    None,
 }
 
 /// Where the host sees the first byte.
@@ -39,45 +53,93 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl PageMemory {
-    /// Takes memory for `bytes` from the best heap that has any.
+    /// Takes memory for `bytes`: host memory that other devices can reach where the page is to have it and the device
+    /// imports it, or else from the driver's best heap that has any.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`], also where the device allows no further allocation.
     pub(crate) fn new(shared: &Arc<DeviceShared>, bytes: u64, kind: PageKind) -> Result<Self, DeviceError> {
+        if let Some(memory) = importable(shared, bytes, kind) {
+            let start = memory.start();
+            let owner = RegionOwner::new(memory);
+            match Self::over(shared, bytes, owner.region(), kind) {
+                Ok(mut page) => {
+                    (page.mapped, page.owner) = (Some(Mapping(start)), Some(owner));
+                    return Ok(page);
+                }
+                Err(DeviceError::OutOfMemory) => {}
+                Err(lost @ DeviceError::Lost(_)) => return Err(lost),
+            }
+        }
+        let mut page = Self::blank(shared, bytes)?;
+        page.buffer = buffer(shared, bytes, false)?;
+        let allocation = allocate(shared, page.buffer, kind)?;
+        let (offset, properties) = (allocation.offset(), allocation.memory_properties());
+        let mapped = allocation.mapped_ptr().map(|at| Mapping(at.cast()));
+        // SAFETY: the memory is not freed while `page` lives.
+        let memory = unsafe { allocation.memory() };
+        page.backing = Backing::Driver(allocation);
+        page.bind(memory, offset)?;
+        if kind != PageKind::Device {
+            assert!(mapped.is_some(), "a host page lies in memory that the host cannot see");
+            page.mapped = mapped;
+        }
+        page.coherent = properties.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
+        Ok(page)
+    }
+
+    /// A page over memory that another device made, to copy from.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] where this device cannot reach it.
+    pub(crate) fn adopted(shared: &Arc<DeviceShared>, region: &Arc<Region>) -> Result<Self, DeviceError> {
+        shared.alive()?;
+        let memory = region.memory::<HostMemory>().ok_or(DeviceError::OutOfMemory)?;
+        Self::over(shared, memory.bytes(), region, PageKind::Upload)
+    }
+
+    fn over(shared: &Arc<DeviceShared>, bytes: u64, region: &Arc<Region>, kind: PageKind) -> Result<Self, DeviceError> {
+        let mut page = Self::blank(shared, bytes)?;
+        page.buffer = buffer(shared, bytes, true)?;
+        let import = Import::new(shared, region, page.buffer, kind)?;
+        let memory = import.raw();
+        page.backing = Backing::Host(import);
+        page.bind(memory, 0)?;
+        Ok(page)
+    }
+
+    /// A page without buffer and memory. From here on `drop` puts the count of allocations right, whatever fails.
+    fn blank(shared: &Arc<DeviceShared>, bytes: u64) -> Result<Self, DeviceError> {
         assert!(bytes > 0, "a page of no bytes");
         let live = shared.allocations.fetch_add(1, Ordering::Relaxed);
-        // From here on `page.drop` puts the count right, whatever fails.
-        let mut page = Self {
+        let page = Self {
             buffer: vk::Buffer::null(),
             bytes,
             address: None,
             mapped: None,
             coherent: true,
-            allocation: Allocation::default(),
+            backing: Backing::None,
+            owner: None,
             shared: shared.clone(),
         };
         if live >= shared.plan.memory.page_count_max || bytes > shared.plan.memory.page_max {
             return Err(DeviceError::OutOfMemory);
         }
-        page.buffer = buffer(shared, bytes)?;
-        page.allocation = allocate(shared, page.buffer, kind)?;
-        // SAFETY: V1. The memory was made for this buffer, and neither is bound to anything else.
-        let bound = unsafe {
-            let memory = page.allocation.memory();
-            shared.raw().bind_buffer_memory(page.buffer, memory, page.allocation.offset())
-        };
-        bound.map_err(|e| shared.fail(e, "binding memory"))?;
-        if kind != PageKind::Device {
-            page.mapped = page.allocation.mapped_ptr().map(|at| Mapping(at.cast()));
-            assert!(page.mapped.is_some(), "a host page lies in memory that the host cannot see");
-        }
-        page.coherent = page.allocation.memory_properties().contains(vk::MemoryPropertyFlags::HOST_COHERENT);
-        if shared.plan.features.addresses {
-            let of = vk::BufferDeviceAddressInfo::default().buffer(page.buffer);
-            // SAFETY: V5, V6: the feature is on, and the buffer was made with the usage for it.
-            page.address = Some(unsafe { shared.raw().get_buffer_device_address(&of) });
-        }
         Ok(page)
+    }
+
+    /// Binds the page's own memory, which its backing keeps.
+    fn bind(&mut self, memory: vk::DeviceMemory, offset: u64) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        // SAFETY: V1. The memory was made for this buffer, and neither is bound to anything else.
+        let bound = unsafe { shared.raw().bind_buffer_memory(self.buffer, memory, offset) };
+        bound.map_err(|e| shared.fail(e, "binding memory"))?;
+        if shared.plan.features.addresses {
+            let of = vk::BufferDeviceAddressInfo::default().buffer(self.buffer);
+            // SAFETY: V5, V6: the feature is on, and the buffer was made with the usage for it.
+            self.address = Some(unsafe { shared.raw().get_buffer_device_address(&of) });
+        }
+        Ok(())
     }
 
     pub(crate) fn buffer(&self) -> vk::Buffer {
@@ -114,12 +176,13 @@ impl PageMemory {
     /// Makes what one side wrote seen by the other, where the memory does not do so by itself: `flush` for writes of
     /// the host, otherwise for those of the device.
     fn keep_in_step(&self, offset: u64, len: u64, flush: bool) {
+        let Backing::Driver(allocation) = &self.backing else { return };
         if self.coherent || len == 0 {
             return;
         }
-        let (start, size) = atom_range(offset, len, self.shared.plan.limits.atom, self.allocation.size());
+        let (start, size) = atom_range(offset, len, self.shared.plan.limits.atom, allocation.size());
         // SAFETY: the memory is not freed while `self` lives.
-        let memory = unsafe { self.allocation.memory() };
+        let memory = unsafe { allocation.memory() };
         let range = [vk::MappedMemoryRange::default().memory(memory).offset(start).size(size)];
         // SAFETY: V5; the memory is mapped from its start, and `atom_range` keeps to its end.
         let result = unsafe {
@@ -145,9 +208,14 @@ impl Drop for PageMemory {
     fn drop(&mut self) {
         // SAFETY: V1. V3: the engine frees a page when no pending submission names it. Null is allowed.
         unsafe { self.shared.raw().destroy_buffer(self.buffer, None) };
-        let allocation = std::mem::take(&mut self.allocation);
-        if let Err(error) = self.shared.allocator().free(allocation) {
-            tracing::warn!("memory of a page was not freed: {error}");
+        match std::mem::replace(&mut self.backing, Backing::None) {
+            Backing::Driver(allocation) => {
+                if let Err(error) = self.shared.allocator().free(allocation) {
+                    tracing::warn!("memory of a page was not freed: {error}");
+                }
+            }
+            Backing::Host(import) => drop(import),
+            Backing::None => {}
         }
         self.shared.allocations.fetch_sub(1, Ordering::Relaxed);
     }
@@ -160,13 +228,25 @@ fn atom_range(offset: u64, len: u64, atom: u64, memory: u64) -> (u64, u64) {
     (start, end - start)
 }
 
-fn buffer(shared: &DeviceShared, bytes: u64) -> Result<vk::Buffer, DeviceError> {
-    use vk::BufferUsageFlags as Usage;
-    let mut usage = Usage::STORAGE_BUFFER | Usage::TRANSFER_SRC | Usage::TRANSFER_DST | Usage::INDIRECT_BUFFER;
+/// What buffers of pages may be used for, beside addresses where there are any.
+pub(crate) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
+        | vk::BufferUsageFlags::TRANSFER_DST.as_raw()
+        | vk::BufferUsageFlags::INDIRECT_BUFFER.as_raw(),
+);
+
+/// A buffer without memory: `imported` for that of the host, otherwise for that of the driver.
+fn buffer(shared: &DeviceShared, bytes: u64, imported: bool) -> Result<vk::Buffer, DeviceError> {
+    let mut usage = USAGE;
     if shared.plan.features.addresses {
-        usage |= Usage::SHADER_DEVICE_ADDRESS;
+        usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
     }
-    let create = vk::BufferCreateInfo::default().size(bytes).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
+    let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HANDLE);
+    let mut create = vk::BufferCreateInfo::default().size(bytes).usage(usage).sharing_mode(vk::SharingMode::EXCLUSIVE);
+    if imported {
+        create = create.push_next(&mut external);
+    }
     // SAFETY: V1, V5. V6: the usage for addresses goes with the feature.
     unsafe { shared.raw().create_buffer(&create, None) }.map_err(|e| shared.fail(e, "making a buffer"))
 }
@@ -311,6 +391,11 @@ impl Pinned for Shown {
 
     fn place(&self, actor: ActorId) -> Option<Span> {
         self.loan.place(actor)
+    }
+
+    fn region(&self) -> Option<RegionSpan> {
+        let owner = self.memory.owner.as_ref()?;
+        Some(RegionSpan { region: owner.region().clone(), offset: self.loan.span().offset })
     }
 }
 

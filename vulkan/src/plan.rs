@@ -76,6 +76,8 @@ pub(crate) struct Limits {
     pub(crate) subgroup: [u32; 3],
     /// Whether compute shaders have the subgroup operations that kernels may use.
     pub(crate) subgroups: bool,
+    /// Where imported host memory must start; zero where none can be imported.
+    pub(crate) import_alignment: u64,
     /// Nanoseconds of a tick of the clock.
     pub(crate) tick_ns: f32,
 }
@@ -94,6 +96,7 @@ pub(crate) struct CacheKey {
 pub(crate) struct Wishes {
     pub(crate) bounds_check: bool,
     pub(crate) push_descriptors: bool,
+    pub(crate) host_import: bool,
 }
 
 /// How a device is opened and used.
@@ -109,6 +112,8 @@ pub(crate) struct DevicePlan {
     pub(crate) driver_id: vk::DriverId,
     pub(crate) bounds_check: bool,
     pub(crate) api: (u32, u32),
+    /// Where host memory that is imported must start, and what its size is a multiple of; `None` imports none.
+    pub(crate) import_alignment: Option<u64>,
 }
 
 /// Memory types of each kind of page, best first, and what they hold.
@@ -119,6 +124,8 @@ pub(crate) struct MemoryPlan {
     readback: Vec<u32>,
     /// The heap of each type.
     heaps: Vec<u32>,
+    /// Whether host and device see each other's writes to memory of each type as they are.
+    coherent: Vec<bool>,
     /// Bytes of the heap of device pages that may be used.
     pub(crate) total: u64,
     /// The largest page.
@@ -142,6 +149,11 @@ impl MemoryPlan {
     /// The heap of a type.
     pub(crate) fn heap(&self, index: u32) -> usize {
         self.heaps[index as usize] as usize
+    }
+
+    /// Whether memory of a type needs no flushes.
+    pub(crate) fn is_coherent(&self, index: u32) -> bool {
+        self.coherent[index as usize]
     }
 }
 
@@ -186,6 +198,11 @@ impl DevicePlan {
         if !wishes.push_descriptors {
             extensions.retain(|name| *name != extensions::PUSH_DESCRIPTOR);
         }
+        let import_alignment = Some(snapshot.limits.import_alignment)
+            .filter(|alignment| wishes.host_import && *alignment > 0 && snapshot.has(extensions::HOST_IMPORT));
+        if import_alignment.is_none() {
+            extensions.retain(|name| *name != extensions::HOST_IMPORT);
+        }
         let mut features = snapshot.features;
         features.robust_access &= wishes.bounds_check;
         features.robust_access2 &= features.robust_access;
@@ -204,6 +221,7 @@ impl DevicePlan {
             driver_id: snapshot.driver_id,
             bounds_check: wishes.bounds_check,
             api: snapshot.api,
+            import_alignment,
         })
     }
 
@@ -253,6 +271,7 @@ impl MemoryPlan {
             upload: of(PageKind::Upload),
             readback: of(PageKind::Readback),
             heaps: snapshot.types.iter().map(|t| t.heap).collect(),
+            coherent: snapshot.types.iter().map(|t| t.flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT)).collect(),
             total: heap.budget.map_or(heap.bytes, |budget| budget.min(heap.bytes)),
             page_max: limits.allocation.min(limits.buffer).min(heap.bytes),
             page_count_max: limits.allocation_count.saturating_sub(ALLOCATIONS_KEPT).max(1),

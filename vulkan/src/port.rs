@@ -4,6 +4,7 @@ use crate::binding::SetPools;
 use crate::command_pool::CommandPool;
 use crate::compiler::VulkanCompiler;
 use crate::device::DeviceShared;
+use crate::graph::{self, Cut, Graph, Piece};
 use crate::messages::{validation_error_count, validation_errors};
 use crate::page::PageMemory;
 use crate::pipeline::Pipeline;
@@ -16,6 +17,7 @@ use crate::watcher::Watcher;
 use ash::vk;
 use ash::vk::Handle as _;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use vkactor_actors::bytes::{Bytes, Pinned};
@@ -26,6 +28,7 @@ use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::Event;
 use vkactor_actors::port::{Device, DeviceError, Fill, Limits, Moment, PageKind};
 use vkactor_actors::properties::{DeviceProperties, MatrixShape, TargetProperties};
+use vkactor_actors::region::Region;
 
 /// A Vulkan device: one queue, one timeline. Fields drop in the order written, and the queue comes to rest first.
 #[derive(Debug)]
@@ -65,15 +68,6 @@ enum Part {
     Own(vk::CommandBuffer),
     /// Runs any number of times: a graph, or a lone barrier.
     Kept(vk::CommandBuffer),
-}
-
-/// A sealed recording. Its sets go with it.
-#[derive(Debug)]
-struct Graph {
-    buffer: vk::CommandBuffer,
-    order: StageOrder,
-    reads_back: Stages,
-    _sets: SetPools,
 }
 
 /// What a device is opened with, beside its plan.
@@ -149,18 +143,19 @@ impl VulkanDevice {
     /// A graph is a part of its own. The barrier in front of it ends the part before; between replays it is one too.
     fn replay(&mut self, id: GraphId) -> Result<(), DeviceError> {
         let Some(graph) = self.graphs.get(&id) else { unreachable!("{id:?} is unknown") };
-        let buffer = graph.buffer;
-        self.reads_back |= graph.reads_back;
+        let order = graph.order();
+        self.reads_back |= graph.reads_back();
         if let Some(tape) = &mut self.open {
-            if let Some(barrier) = tape.order.replay(&graph.order) {
+            if let Some(barrier) = tape.order.replay(&order) {
                 self.recorder.barrier(tape.buffer, barrier);
             }
             self.close()?;
-        } else if let Some(barrier) = self.order.replay(&graph.order) {
+        } else if let Some(barrier) = self.order.replay(&order) {
             let lone = self.lone_barrier(barrier)?;
             self.parts.push(Part::Kept(lone));
         }
-        self.parts.push(Part::Kept(buffer));
+        let pieces = self.graphs.get(&id).into_iter().flat_map(|graph| &graph.pieces);
+        self.parts.extend(pieces.map(|piece| Part::Kept(piece.buffer)));
         Ok(())
     }
 
@@ -239,11 +234,65 @@ impl VulkanDevice {
         Ok(())
     }
 
-    fn record_graph(&mut self, tape: &mut Tape, sets: &mut SetPools, commands: &Commands) -> Result<(), DeviceError> {
-        for command in &commands.list {
-            self.recorder.record(tape, sets, commands, command)?;
+    /// Records a part of a recording, behind commands that are ordered as `entry` says.
+    fn record_piece(
+        &mut self,
+        commands: &Commands,
+        range: Range<usize>,
+        entry: StageOrder,
+    ) -> Result<Arc<Piece>, DeviceError> {
+        let mut tape = Tape::new(self.kept.begin_kept()?, entry);
+        let mut sets = SetPools::new(self.shared.clone());
+        let mut recorded = commands.list[range.clone()]
+            .iter()
+            .try_for_each(|c| self.recorder.record(&mut tape, &mut sets, commands, c));
+        if recorded.is_ok() {
+            recorded = self.kept.end(tape.buffer);
         }
-        self.kept.end(tape.buffer)
+        let Tape { buffer, order, reads_back, .. } = tape;
+        if let Err(error) = recorded {
+            self.kept.free(buffer);
+            return Err(error);
+        }
+        Ok(Arc::new(Piece { commands: range, buffer, entry, order, reads_back, _sets: sets }))
+    }
+
+    /// Records what the recording `like` does not have already.
+    fn record_graph(
+        &mut self,
+        tape: &Commands,
+        like: Option<GraphId>,
+        pieces: &mut Vec<Arc<Piece>>,
+    ) -> Result<(), DeviceError> {
+        let before = like.and_then(|like| self.graphs.get(&like));
+        let cuts = match before {
+            None => vec![Cut { commands: 0..tape.list.len(), is_kept: false }],
+            Some(before) => {
+                let ends: Vec<usize> = before.pieces.iter().map(|piece| piece.commands.end).collect();
+                graph::cut(tape, &before.tape, &ends)
+            }
+        };
+        let kept: Vec<Option<Arc<Piece>>> = cuts
+            .iter()
+            .map(|cut| before.filter(|_| cut.is_kept).and_then(|before| before.piece(&cut.commands)).cloned())
+            .collect();
+        let mut entry = StageOrder::default();
+        for (cut, kept) in cuts.into_iter().zip(kept) {
+            let piece = match kept.filter(|piece| piece.entry == entry) {
+                Some(piece) => piece,
+                None => self.record_piece(tape, cut.commands, entry)?,
+            };
+            entry = piece.order;
+            pieces.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Frees what no other recording shares. No pending submission names it.
+    fn free_pieces(&mut self, pieces: Vec<Arc<Piece>>) {
+        for piece in pieces.into_iter().filter_map(Arc::into_inner) {
+            self.kept.free(piece.buffer);
+        }
     }
 }
 
@@ -311,6 +360,19 @@ impl Device for VulkanDevice {
         Arc::new(self.recorder.pages.show(at, self.mailbox().clone()))
     }
 
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {
+        match PageMemory::adopted(&self.shared, region) {
+            Ok(memory) => {
+                self.recorder.pages.insert(page, memory, PageKind::Upload);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "host memory of another device is not imported");
+                false
+            }
+        }
+    }
+
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Pipeline) {
         self.recorder.add_pipeline(id, pipeline);
     }
@@ -349,24 +411,21 @@ impl Device for VulkanDevice {
         self.recorder.timestamps.moment()
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn seal(&mut self, graph: GraphId, tape: &Commands, like: Option<GraphId>) -> Result<(), DeviceError> {
         self.shared.alive()?;
-        let mut recording = Tape::new(self.kept.begin_kept()?, StageOrder::default());
-        let mut sets = SetPools::new(self.shared.clone());
-        if let Err(error) = self.record_graph(&mut recording, &mut sets, tape) {
-            self.kept.free(recording.buffer);
+        let mut pieces = Vec::new();
+        if let Err(error) = self.record_graph(tape, like, &mut pieces) {
+            self.free_pieces(pieces);
             return Err(error);
         }
-        let Tape { buffer, order, reads_back, .. } = recording;
-        let sealed = Graph { buffer, order, reads_back, _sets: sets };
-        let before = self.graphs.insert(graph, sealed);
+        let before = self.graphs.insert(graph, Graph { tape: tape.clone(), pieces });
         assert!(before.is_none(), "{graph:?} exists");
         Ok(())
     }
 
     fn drop_graph(&mut self, graph: GraphId) {
         let Some(dropped) = self.graphs.remove(&graph) else { unreachable!("{graph:?} is unknown") };
-        self.kept.free(dropped.buffer);
+        self.free_pieces(dropped.pieces);
     }
 
     fn resource(&self, at: Span) -> VulkanResource {

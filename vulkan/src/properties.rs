@@ -25,8 +25,8 @@ pub(crate) fn properties(plan: &DevicePlan, matrix: &[MatrixShape]) -> DevicePro
             atomic_float: plan.has_atomic_float(),
             subgroups: limits.subgroups,
             matrix: if plan.has_matrix() { matrix.to_vec() } else { Vec::new() },
-            device_transport: false,
-            host_import: false,
+            device_transport: plan.import_alignment.is_some(),
+            host_import: plan.import_alignment.is_some(),
             graph: GraphKind::Hardware,
         },
         memory: MemoryDeviceProperties {

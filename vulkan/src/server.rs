@@ -3,7 +3,7 @@
 use crate::cache;
 use crate::device::DeviceShared;
 use crate::error::open_error;
-use crate::info::DeviceInfo;
+use crate::info::{DeviceInfo, Listing, RefusedDevice};
 use crate::instance::{Instance, instance, no_device};
 use crate::inventory::DeviceInventory;
 use crate::plan::{DevicePlan, Snapshot, Wishes};
@@ -43,6 +43,9 @@ pub struct VulkanOptions {
     /// Whether descriptors are pushed where the device can do that; otherwise they lie in sets. On by default; off,
     /// a launch may have more buffers on some devices, and costs more on all.
     pub push_descriptors: bool,
+    /// Whether host pages lie in memory that other devices can import, where the device can import it itself. On by
+    /// default. Off, there is no transport: bytes between devices are copied by the host on their way.
+    pub host_import: bool,
 }
 
 impl Default for VulkanOptions {
@@ -53,6 +56,7 @@ impl Default for VulkanOptions {
             pipeline_cache: cache::default_directory(),
             spin: SPIN,
             push_descriptors: true,
+            host_import: true,
         }
     }
 }
@@ -73,13 +77,14 @@ impl Vulkan {
     /// [`ComputeError::NoDevice`] where there is no list, and [`ComputeError::Server`] where the driver refuses.
     pub fn open_with(device: DeviceId, options: &VulkanOptions) -> Result<Self, ComputeError> {
         let instance = instance(options.validation)?;
-        let mut found = usable(&instance)?;
+        let mut found = find(&instance)?.usable;
         let place = usize::from(device.index_id);
         if device.type_id != VULKAN_TYPE || place >= found.len() {
             return Err(ComputeError::UnknownDevice(device));
         }
         let (physical, snapshot) = found.swap_remove(place);
-        let wishes = Wishes { bounds_check: options.bounds_check, push_descriptors: options.push_descriptors };
+        let VulkanOptions { bounds_check, push_descriptors, host_import, .. } = *options;
+        let wishes = Wishes { bounds_check, push_descriptors, host_import };
         let plan = DevicePlan::new(&snapshot, wishes).map_err(|reason| open_error(&snapshot.name, reason))?;
         tracing::debug!(device = %snapshot.name, driver = %snapshot.driver, ?plan, "opening");
         let (shared, queue) = DeviceShared::open(instance, physical, plan)?;
@@ -131,14 +136,22 @@ impl ServerStorage for Vulkan {
     type Storage = VulkanStorage;
 }
 
-/// The devices that can be opened: GPUs first, software last, otherwise in the driver's order. Ids are the places in
-/// this list, and stay the same while the system's devices do.
+/// The devices that can be opened: see [`Listing::devices`]. Ids are the places in this list, and stay the same while
+/// the system's devices do.
 ///
 /// # Errors
-/// [`ComputeError::NoLoader`] or [`ComputeError::NoDevice`], saying what to install.
+/// As [`listing`].
 pub fn list(validation: bool) -> Result<Vec<DeviceInfo>, ComputeError> {
+    listing(validation).map(|listing| listing.devices)
+}
+
+/// All devices, those too that cannot be used, with the reason.
+///
+/// # Errors
+/// [`ComputeError::NoLoader`], or [`ComputeError::NoDevice`] where none can be used, saying what to install.
+pub fn listing(validation: bool) -> Result<Listing, ComputeError> {
     let instance = instance(validation)?;
-    let found = usable(&instance)?;
+    let Found { usable, refused } = find(&instance)?;
     let info = |(place, (_, snapshot)): (usize, (vk::PhysicalDevice, Snapshot))| DeviceInfo {
         id: DeviceId::new(VULKAN_TYPE, place as u16),
         memory: snapshot.device_bytes(),
@@ -147,7 +160,7 @@ pub fn list(validation: bool) -> Result<Vec<DeviceInfo>, ComputeError> {
         driver: snapshot.driver,
         uuid: snapshot.uuid,
     };
-    Ok(found.into_iter().enumerate().map(info).collect())
+    Ok(Listing { devices: usable.into_iter().enumerate().map(info).collect(), refused })
 }
 
 /// What a device of [`list`] is made of. Starts nothing.
@@ -156,29 +169,34 @@ pub fn list(validation: bool) -> Result<Vec<DeviceInfo>, ComputeError> {
 /// [`ComputeError::UnknownDevice`] where the list has no such device; otherwise as [`list`].
 pub fn inventory(device: DeviceId, validation: bool) -> Result<DeviceInventory, ComputeError> {
     let instance = instance(validation)?;
-    let found = usable(&instance)?;
+    let found = find(&instance)?.usable;
     let place = found.get(usize::from(device.index_id)).filter(|_| device.type_id == VULKAN_TYPE);
     place.map(|(_, snapshot)| DeviceInventory::of(snapshot)).ok_or(ComputeError::UnknownDevice(device))
 }
 
-fn usable(instance: &Instance) -> Result<Vec<(vk::PhysicalDevice, Snapshot)>, ComputeError> {
-    let mut found = Vec::new();
-    let mut refused = Vec::new();
+/// What the drivers list.
+struct Found {
+    usable: Vec<(vk::PhysicalDevice, Snapshot)>,
+    refused: Vec<RefusedDevice>,
+}
+
+fn find(instance: &Instance) -> Result<Found, ComputeError> {
+    let mut found = Found { usable: Vec::new(), refused: Vec::new() };
     for physical in instance.physical_devices()? {
         let snapshot = snapshot(instance, physical);
         match snapshot.refusal() {
-            None => found.push((physical, snapshot)),
-            Some(reason) => refused.push(format!("{}: {reason}", snapshot.name)),
+            None => found.usable.push((physical, snapshot)),
+            Some(reason) => {
+                tracing::info!("a device is left out: {}: {reason}", snapshot.name);
+                found.refused.push(RefusedDevice { name: snapshot.name, reason });
+            }
         }
     }
-    for reason in &refused {
-        tracing::info!("a device is left out: {reason}");
+    if found.usable.is_empty() {
+        let refused: Vec<String> = found.refused.iter().map(|d| format!("{}: {}", d.name, d.reason)).collect();
+        return Err(no_device(if refused.is_empty() { "no driver lists one".to_owned() } else { refused.join("; ") }));
     }
-    if found.is_empty() {
-        let reason = if refused.is_empty() { "no driver lists one".to_owned() } else { refused.join("; ") };
-        return Err(no_device(reason));
-    }
-    found.sort_by_key(|(_, snapshot)| snapshot.kind.rank());
-    found.truncate(usize::from(u16::MAX));
+    found.usable.sort_by_key(|(_, snapshot)| snapshot.kind.rank());
+    found.usable.truncate(usize::from(u16::MAX));
     Ok(found)
 }

@@ -2,8 +2,10 @@
 
 use crate::extensions;
 use crate::features::FeatureChain;
+use crate::host_memory;
 use crate::info::DeviceKind;
 use crate::instance::Instance;
+use crate::page;
 use crate::plan::{CacheKey, Family, Heap, Limits, MemoryType, Snapshot};
 use ash::{khr, vk};
 use std::collections::BTreeSet;
@@ -84,12 +86,16 @@ fn read_properties(instance: &Instance, device: vk::PhysicalDevice, found: &mut 
     let mut v12 = vk::PhysicalDeviceVulkan12Properties::default();
     let mut v13 = vk::PhysicalDeviceVulkan13Properties::default();
     let mut push = vk::PhysicalDevicePushDescriptorPropertiesKHR::default();
+    let mut import = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
     let mut head = vk::PhysicalDeviceProperties2::default().push_next(&mut v11).push_next(&mut v12);
     if found.api >= (1, 3) {
         head = head.push_next(&mut v13);
     }
     if found.has(extensions::PUSH_DESCRIPTOR) {
         head = head.push_next(&mut push);
+    }
+    if found.has(extensions::HOST_IMPORT) {
+        head = head.push_next(&mut import);
     }
     // SAFETY: V5: the chain is in this function, and holds only what the device knows.
     unsafe { instance.raw.get_physical_device_properties2(device, &mut head) };
@@ -99,6 +105,9 @@ fn read_properties(instance: &Instance, device: vk::PhysicalDevice, found: &mut 
     let limits = &mut found.limits;
     limits.allocation = v11.max_memory_allocation_size;
     limits.pushed_count = push.max_push_descriptors;
+    if found.extensions.contains(extensions::HOST_IMPORT) && imports_buffers(instance, device) {
+        limits.import_alignment = import.min_imported_host_pointer_alignment;
+    }
     limits.subgroup = [v11.subgroup_size; 3];
     limits.subgroups = v11.subgroup_supported_stages.contains(vk::ShaderStageFlags::COMPUTE)
         && v11.subgroup_supported_operations.contains(SUBGROUP_OPERATIONS);
@@ -106,6 +115,18 @@ fn read_properties(instance: &Instance, device: vk::PhysicalDevice, found: &mut 
         limits.subgroup = [v11.subgroup_size, v13.min_subgroup_size, v13.max_subgroup_size];
         limits.buffer = v13.max_buffer_size;
     }
+}
+
+/// Whether buffers over host memory can be made as pages are: any buffer, at any place of the memory.
+fn imports_buffers(instance: &Instance, device: vk::PhysicalDevice) -> bool {
+    use vk::ExternalMemoryFeatureFlags as Can;
+    let usage = page::USAGE;
+    let asked = vk::PhysicalDeviceExternalBufferInfo::default().usage(usage).handle_type(host_memory::HANDLE);
+    let mut answer = vk::ExternalBufferProperties::default();
+    // SAFETY: V1: `device` comes from this instance, which is alive. V5: both structures are in this function.
+    unsafe { instance.raw.get_physical_device_external_buffer_properties(device, &asked, &mut answer) };
+    let can = answer.external_memory_properties.external_memory_features;
+    can.contains(Can::IMPORTABLE) && !can.contains(Can::DEDICATED_ONLY)
 }
 
 fn read_memory(instance: &Instance, device: vk::PhysicalDevice, found: &mut Snapshot) {
@@ -181,6 +202,7 @@ fn limits(core: &vk::PhysicalDeviceLimits) -> Limits {
         dim: core.max_compute_work_group_size,
         subgroup: [1; 3],
         subgroups: false,
+        import_alignment: 0,
         tick_ns: core.timestamp_period,
     }
 }

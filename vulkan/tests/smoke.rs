@@ -22,6 +22,8 @@ use vkactor_vulkan::{
 
 #[path = "smoke/loops.rs"]
 mod loops;
+#[path = "smoke/regions.rs"]
+mod regions;
 
 /// A liveness guard: no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -435,7 +437,7 @@ fn graphs(options: &VulkanOptions) {
             count: 1,
             bytes: 4,
         }));
-        bench.device.seal(GraphId(7), &tape).unwrap();
+        bench.device.seal(GraphId(7), &tape, None).unwrap();
         bench.upload(at(DATA, 0, 4), &words(&[0]));
         bench.upload(at(DATA, 64, 4), &words(&[0]));
         bench.upload(at(DATA, 128, 12), &words(&[2, 1, 1]));

@@ -5,7 +5,7 @@ use crate::engine::fault::{Claim, Claims, FaultLedger, Found};
 use crate::engine::ids::IdMap;
 use crate::engine::memory::Slice;
 use crate::error::ServerError;
-use crate::id::{BufferId, StreamId};
+use crate::id::{ActorId, BufferId, Holder, StreamId};
 use crate::message::BufferRange;
 use std::ops::Range;
 
@@ -14,12 +14,14 @@ use std::ops::Range;
 pub(crate) struct Buffer {
     /// Where it lies; nothing for no bytes, and for a reservation that failed.
     pub(crate) slice: Option<Slice>,
-    /// Whether device memory is behind it: not where it was reserved in a dry run.
+    /// Whether device memory is behind it: not where a dry run reserved it, until it is used.
     backed: bool,
     /// Bytes.
     pub(crate) size: u64,
     /// The stream that it counts for.
     pub(crate) stream: StreamId,
+    /// Who asked for it.
+    holder: Holder,
     /// What spoils it.
     claims: Claims,
     /// Messages that are held up and name it.
@@ -34,8 +36,16 @@ pub(crate) struct Buffers {
     map: IdMap<BufferId, Buffer>,
     /// Buffers that carry a claim: while there are none, nobody looks for any.
     spoiled: usize,
+    /// Buffers with a place and no memory: while there are none, nobody looks for any.
+    unbacked: usize,
     /// Where failures come from.
     pub(crate) ledger: FaultLedger,
+}
+
+impl Buffer {
+    fn is_unbacked(&self) -> bool {
+        self.slice.is_some() && !self.backed
+    }
 }
 
 fn bytes(range: &BufferRange) -> Range<u64> {
@@ -43,10 +53,15 @@ fn bytes(range: &BufferRange) -> Range<u64> {
 }
 
 impl Buffers {
+    /// No reservations, of this run of an actor.
+    pub(crate) fn of(actor: ActorId) -> Self {
+        Self { ledger: FaultLedger::of(actor), ..Self::default() }
+    }
+
     /// Adds a reservation, or gives memory to one that waited for it.
-    pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId) {
-        let blank =
-            || Buffer { slice: None, backed: false, size, stream, claims: Claims::default(), holds: 0, owners: 1 };
+    pub(crate) fn place(&mut self, id: BufferId, slice: Option<Slice>, size: u64, stream: StreamId, holder: Holder) {
+        let claims = Claims::default();
+        let blank = || Buffer { slice: None, backed: false, size, stream, holder, claims, holds: 0, owners: 1 };
         let buffer = self.map.entry(id).or_insert_with(blank);
         assert!(buffer.slice.is_none(), "buffer {id:?} was reserved twice");
         buffer.backed = slice.is_some();
@@ -63,19 +78,38 @@ impl Buffers {
         self.map.get_mut(&id)
     }
 
-    /// Notes that a reservation was made in a dry run: using it later is a failure.
+    /// Notes that a dry run made the reservation.
     pub(crate) fn unback(&mut self, id: BufferId) {
+        self.set_backed(id, false);
+    }
+
+    /// Notes that there is memory behind it.
+    pub(crate) fn back(&mut self, id: BufferId) {
+        self.set_backed(id, true);
+    }
+
+    fn set_backed(&mut self, id: BufferId, backed: bool) {
         let Some(buffer) = self.map.get_mut(&id) else { return };
-        buffer.backed = false;
-        let range = BufferRange { buffer: id, offset: 0, size: buffer.size };
-        let reason = "reserved in a dry run, which backs no memory".to_owned();
-        self.fail(&range, crate::error::IoError::Unsupported(reason).into());
+        self.unbacked -= usize::from(buffer.is_unbacked());
+        buffer.backed = backed;
+        self.unbacked += usize::from(buffer.is_unbacked());
+    }
+
+    /// Whether any buffer has a place and no memory.
+    pub(crate) fn any_unbacked(&self) -> bool {
+        self.unbacked > 0
+    }
+
+    /// Whether this one has.
+    pub(crate) fn is_unbacked(&self, id: BufferId) -> bool {
+        self.map.get(&id).is_some_and(Buffer::is_unbacked)
     }
 
     /// Takes a reservation out.
     pub(crate) fn remove(&mut self, id: BufferId) -> Option<Buffer> {
         let buffer = self.map.remove(&id)?;
         self.spoiled -= usize::from(!buffer.claims.is_empty());
+        self.unbacked -= usize::from(buffer.is_unbacked());
         Some(buffer)
     }
 
@@ -84,9 +118,9 @@ impl Buffers {
         self.map.len()
     }
 
-    /// The streams that have memory, each as often as it has a buffer.
-    pub(crate) fn owners_of_memory(&self) -> impl Iterator<Item = StreamId> {
-        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.stream)
+    /// Those who have memory, each as often as they have a buffer.
+    pub(crate) fn holders_of_memory(&self) -> impl Iterator<Item = Holder> {
+        self.map.values().filter(|buffer| buffer.slice.is_some()).map(|buffer| buffer.holder)
     }
 
     /// Where the bytes of a range lie; `None` where it has no memory.
@@ -104,8 +138,9 @@ impl Buffers {
 
     /// Spoils a range by a new failure.
     pub(crate) fn fail(&mut self, range: &BufferRange, error: ServerError) {
-        let claim = self.ledger.fail(error);
-        self.claim(range, claim);
+        for claim in self.ledger.fail_all(error) {
+            self.claim(range, claim);
+        }
     }
 
     /// Spoils a range.

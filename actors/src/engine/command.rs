@@ -43,6 +43,13 @@ pub struct Span {
     pub size: u64,
 }
 
+impl Span {
+    /// Whether the two have a byte in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.page == other.page && self.offset < other.offset + other.size && other.offset < self.offset + self.size
+    }
+}
+
 /// A run of entries of one of the arrays of [`Commands`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -98,7 +105,7 @@ pub enum Command {
     },
     /// Sets bytes to zero. Offset and size are multiples of four.
     Zero(Span),
-    /// Runs a sealed recording. The engine puts a barrier before it and after it.
+    /// Runs a recording. The engine puts a barrier before it and after it.
     Replay(GraphId),
     /// Takes the time once everything before is done.
     Timestamp(TimestampSlot),
@@ -202,9 +209,12 @@ pub enum Action {
         /// What to record.
         report: MemoryReport,
     },
-    /// Keep a recording in place of an earlier one of this name, and answer. A refusal is told to the engine by
-    /// `seal_refused`.
+    /// Keep a recording, tell the engine at once by `seal_answered`, and answer.
     Seal {
+        /// The device's name for it.
+        recording: GraphId,
+        /// The one that it takes the place of, if any.
+        like: Option<GraphId>,
         /// What it becomes.
         sealed: Sealed,
         /// What it runs.

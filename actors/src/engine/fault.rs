@@ -1,6 +1,7 @@
 //! Which failures a buffer carries: claims on byte ranges, each leading back to one stored failure.
 
 use crate::error::ServerError;
+use crate::id::ActorId;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,24 +52,47 @@ impl Claim {
 /// Makes failures, each with a number of its own.
 #[derive(Debug, Default)]
 pub(crate) struct FaultLedger {
+    /// Below all numbers of this actor: no two of a process give the same.
+    base: u64,
     next: u64,
 }
 
+/// Numbers of one actor: far more failures than a service sees, and enough are left for 16 million actors.
+const NUMBER_BITS: u32 = 40;
+
 impl FaultLedger {
+    /// The ledger of one run of an actor.
+    pub(crate) fn of(actor: ActorId) -> Self {
+        Self { base: actor.0 << NUMBER_BITS, next: 0 }
+    }
+
     /// How many failures there were.
     pub(crate) fn count(&self) -> u64 {
         self.next
     }
 
-    /// A new failure. One that comes from another device keeps its steps.
+    /// A new failure. One that comes from another device keeps its number and its steps: however many ways it takes,
+    /// it is told once.
     pub(crate) fn fail(&mut self, error: ServerError) -> Claim {
-        self.next += 1;
-        let (root, chain) = match error {
-            ServerError::Unwritten { chain, root, .. } => (*root, chain.into_iter().map(Arc::from).collect()),
-            other => (other, Vec::new()),
+        let (id, root, chain) = match error {
+            ServerError::Unwritten { failure, chain, root } => {
+                (failure, *root, chain.into_iter().map(Arc::from).collect())
+            }
+            other => {
+                self.next += 1;
+                (self.base + self.next, other, Vec::new())
+            }
         };
-        tracing::debug!(failure = self.next, %root, "failure");
-        Claim { fault: Arc::new(Fault { id: self.next, root }), chain, late: false }
+        tracing::debug!(failure = id, %root, "failure");
+        Claim { fault: Arc::new(Fault { id, root }), chain, late: false }
+    }
+
+    /// The failures of an error that may tell of several.
+    pub(crate) fn fail_all(&mut self, error: ServerError) -> Vec<Claim> {
+        match error {
+            ServerError::Several { errors } => errors.into_iter().flat_map(|one| self.fail_all(one)).collect(),
+            one => vec![self.fail(one)],
+        }
     }
 }
 
@@ -176,6 +200,21 @@ mod tests {
         let ServerError::Unwritten { chain, root, .. } = claim.error() else { panic!("an unwritten buffer") };
         assert_eq!((chain.len(), chain[0].as_str()), (CHAIN_STEPS_MAX, "step 999"));
         assert!(matches!(*root, ServerError::Closed));
+    }
+
+    #[test]
+    fn a_failure_that_comes_from_another_actor_is_told_once_however_it_came() {
+        let [mut there, mut here] = [FaultLedger::of(ActorId(1)), FaultLedger::of(ActorId(2))];
+        let (own, first, second) =
+            (here.fail(ServerError::Closed), there.fail(ServerError::Closed), there.fail(ServerError::Closed));
+        let mut found = Found::default();
+        found.add(&own);
+        let several = ServerError::Several { errors: vec![first.error(), second.through(&"a step".into()).error()] };
+        for error in [first.error(), several, second.error()] {
+            here.fail_all(error).iter().for_each(|claim| found.add(claim));
+        }
+        assert_eq!(found.claims().len(), 3);
+        assert_eq!((here.count(), there.count()), (1, 2), "it counts where it happened");
     }
 
     proptest! {

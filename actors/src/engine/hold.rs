@@ -20,7 +20,8 @@ pub(crate) enum Reason {
     Fills(usize),
     /// A kernel.
     Kernel(PipelineId),
-    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and not its stream.
+    /// Memory that the device still uses, until the timeline is there. It holds up its buffer and, but for a launch,
+    /// not its stream.
     Memory(TimelineValue),
 }
 
@@ -46,8 +47,14 @@ pub(crate) struct Held {
 impl Held {
     /// Whether what comes later on the stream waits too.
     pub(crate) fn holds_stream(&self) -> bool {
-        let gives_back = matches!(self.envelope.body, Body::Release { .. } | Body::Graph(GraphCall::Drop { .. }));
-        self.reason.holds_stream() && !gives_back
+        // What gives something back, and what waits for bytes to come, concern the buffers that they name alone.
+        let apart = matches!(
+            self.envelope.body,
+            Body::Receive { .. } | Body::Release { .. } | Body::Graph(GraphCall::Drop { .. })
+        );
+        // A launch has its place in the window that is open on its stream, whatever it waits for.
+        let is_launch = matches!(self.envelope.body, Body::Launch(_));
+        (is_launch || self.reason.holds_stream()) && !apart
     }
 }
 
@@ -70,9 +77,9 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, envelope: Envelope, reason: Reason) {
-        if let Body::Reserve { buffer, size, .. } = envelope.body {
+        if let Body::Reserve { buffer, size, holder, .. } = envelope.body {
             // What names it later must find that it is held up.
-            self.buffers.place(buffer, None, size, envelope.stream);
+            self.buffers.place(buffer, None, size, envelope.stream, holder);
         }
         let held = Held { envelope, reason };
         self.mark(&held, true);
@@ -176,6 +183,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         Body::Launch(launch) => {
             launch.buffers.iter().any(&mut range) || matches!(&launch.count, Count::Dynamic(counts) if range(counts))
         }
+        Body::Copy { from, to, .. } => range(from) || range(to),
         Body::Read { parts, .. } => parts.iter().any(|(r, _)| range(r)),
         Body::Receive { to, .. } | Body::Write { to, .. } => range(to),
         Body::Release { buffer } | Body::Reserve { buffer, .. } => see(*buffer),

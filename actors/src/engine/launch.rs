@@ -369,13 +369,11 @@ impl Engine {
         graph: Option<GraphId>,
         reason: &str,
     ) {
-        let written: Vec<BufferRange> = match graph {
-            Some(graph) => self.graphs.get(&graph).map_or_else(Vec::new, |g| g.outputs.iter().map(|o| o.0).collect()),
-            None => {
-                let outputs = self.timeline.submission(submission).map(|s| &s.outputs);
-                outputs.and_then(|o| o.get(dispatch as usize)).cloned().unwrap_or_default()
-            }
-        };
+        let outputs = self.timeline.submission(submission).and_then(|s| match graph {
+            Some(graph) => s.replays.iter().find(|(recording, _)| *recording == graph).map(|(_, outputs)| outputs),
+            None => s.outputs.get(dispatch as usize),
+        });
+        let written: Vec<BufferRange> = outputs.cloned().unwrap_or_default();
         tracing::warn!(submission = submission.0, dispatch, graph = graph.map(|g| g.0), reason, "a kernel failed");
         let claim = self.buffers.ledger.fail(ServerError::Generic { reason: reason.to_owned() }).late();
         written.iter().for_each(|range| self.buffers.claim(range, claim.clone()));
@@ -389,15 +387,12 @@ fn access_of(reflection: &Reflection, index: usize) -> BufferAccess {
 }
 
 /// Refuses bindings that overlap where one of them is written.
-fn check_aliases(name: &str, accesses: &[Access]) -> Result<(), Refusal> {
+pub(super) fn check_aliases(name: &str, accesses: &[Access]) -> Result<(), LaunchError> {
     for (i, a) in accesses.iter().enumerate() {
         for (j, b) in accesses.iter().enumerate().skip(i + 1) {
-            let overlap = a.span.page == b.span.page
-                && a.span.offset < b.span.offset + b.span.size
-                && b.span.offset < a.span.offset + a.span.size;
-            if overlap && (a.write || b.write) {
+            if a.span.overlaps(b.span) && (a.write || b.write) {
                 let reason = format!("buffers {i} and {j} overlap and one is written, which this device cannot bind");
-                return Err(LaunchError::Bindings { kernel: name.to_owned(), reason }.into());
+                return Err(LaunchError::Bindings { kernel: name.to_owned(), reason });
             }
         }
     }

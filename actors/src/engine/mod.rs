@@ -6,6 +6,8 @@
 
 mod buffer;
 pub mod command;
+mod copy;
+mod dry;
 mod fault;
 mod fill;
 mod graph;
@@ -142,10 +144,10 @@ impl Engine {
             budget: options.memory_budget,
         });
         Self {
+            buffers: Buffers::of(options.actor),
             options,
             memory,
             hazards: HazardTracker::default(),
-            buffers: Buffers::default(),
             streams: IdMap::default(),
             kernels: Kernels::default(),
             held: Vec::new(),
@@ -200,6 +202,8 @@ impl Engine {
             Event::Lost(reason) => self.lose(reason, out),
             Event::PinnedDropped(span) => self.memory.release_host(span),
             Event::Progress(value) => self.progress(value, out),
+            // The shell's own: no page of the engine lies in it.
+            Event::RegionGivenUp(_) => {}
             Event::Stalled(waited) if waited >= STALL_LIMIT => {
                 self.lose(format!("the device has made no progress for {waited:?}"), out);
             }
@@ -222,9 +226,14 @@ impl Engine {
             && let Some(next) = self.parked.pop_front()
         {
             match next {
-                Parked::Again(envelope, waited) => self.perform(envelope, waited, out),
+                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
                 Parked::Behind(held) => self.reconsider(held, out),
             }
+        }
+        if granted {
+            self.feed(out);
+        } else {
+            self.break_circle();
         }
         self.let_in(out);
     }
@@ -317,13 +326,14 @@ impl Engine {
             self.parked.push_back(Parked::Again(envelope, waited));
             return;
         }
-        let Envelope { lease, stream, body } = envelope;
+        let Some(Envelope { lease, stream, body }) = self.back_used(envelope, waited, out) else { return };
         match body {
             Body::Check { ranges, reply } => reply.send(self.alive().and_then(|()| self.buffers.check(&ranges))),
             Body::Cleanup { reply } => {
                 self.sweep(true, out);
                 reply.send(());
             }
+            Body::Copy { from, rows, to } => self.copy(stream, &from, rows, &to, out),
             Body::DryRun { on, reply } => {
                 self.memory.dry_run(stream, on);
                 reply.send(());
@@ -358,7 +368,9 @@ impl Engine {
             }
             Body::Release { buffer } => self.release(buffer, out),
             Body::Report { reply } => reply.send(self.memory.report(stream)),
-            Body::Reserve { buffer, size, wait } => self.reserve(lease, stream, buffer, size, wait, waited, out),
+            Body::Reserve { buffer, size, holder, wait } => {
+                self.reserve(lease, stream, reserve::Wish { buffer, size, holder, wait }, waited, out);
+            }
             Body::Resource { range, reply } => self.resource(&range, reply, out),
             Body::Spoil { range, error } => self.spoil(stream, &range, *error),
             Body::Stop => {

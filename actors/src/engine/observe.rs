@@ -45,6 +45,11 @@ pub struct Levels {
 /// What a command of a trace is.
 #[derive(Debug, Clone)]
 pub enum Work {
+    /// A copy on the device.
+    Copy {
+        /// How many bytes.
+        bytes: u64,
+    },
     /// A launch.
     Launch {
         /// Its kernel.

@@ -7,38 +7,49 @@ use crate::engine::memory::{Shortage, Slice};
 use crate::engine::observe::Work;
 use crate::engine::{Capture, Engine, Parked};
 use crate::error::{IoError, ServerError};
-use crate::id::{BufferId, StreamId};
+use crate::id::{BufferId, Holder, StreamId};
 use crate::message::{Body, BufferRange, Envelope, LeaseId};
 use crate::reply::Reply;
+use std::collections::HashSet;
 
-/// Who waits for the end of a reservation.
-type Wait = Option<Reply<Result<(), ServerError>>>;
+/// A reservation that is asked for.
+pub(super) struct Wish {
+    pub(super) buffer: BufferId,
+    pub(super) size: u64,
+    pub(super) holder: Holder,
+    /// Who waits for its end.
+    pub(super) wait: Option<Reply<Result<(), ServerError>>>,
+}
+
+impl Wish {
+    fn body(self) -> Body {
+        let Self { buffer, size, holder, wait } = self;
+        Body::Reserve { buffer, size, holder, wait }
+    }
+}
 
 impl Engine {
     /// Reserves memory under a client's name.
-    #[expect(clippy::too_many_arguments, reason = "the fields of one message, and where it comes from")]
     pub(super) fn reserve(
         &mut self,
         lease: Option<LeaseId>,
         stream: StreamId,
-        buffer: BufferId,
-        size: u64,
-        wait: Wait,
+        wish: Wish,
         waited: bool,
         out: &mut Outbox,
     ) {
+        let Wish { buffer, size, .. } = wish;
         if waited && self.buffers.get(buffer).is_none() {
             // The handle was dropped while the reservation waited for memory.
             return;
         }
         if let Err(error) = self.alive() {
-            return self.deny(stream, buffer, size, wait, error);
+            return self.deny(stream, wish, error);
         }
-        if wait.is_some() && !self.hungry.is_empty() && !self.feeding {
+        if wish.wait.is_some() && !self.hungry.is_empty() && !self.feeding {
             // First come, first served: a small one does not overtake a large one.
-            self.buffers.place(buffer, None, size, stream);
-            let body = Body::Reserve { buffer, size, wait };
-            self.hungry.push_back(Envelope { lease, stream, body });
+            self.put(stream, &wish, None);
+            self.hungry.push_back(Envelope { lease, stream, body: wish.body() });
             return self.break_circle();
         }
         let dry = self.memory.is_dry(stream);
@@ -50,34 +61,39 @@ impl Engine {
         };
         match reserved {
             Ok(slice) => {
-                self.buffers.place(buffer, slice, size, stream);
+                self.put(stream, &wish, slice);
                 if shared.is_some() {
                     self.keep_with_window(stream, buffer);
                 }
-                if dry && slice.is_some() {
+                // What a window shares may come from a dry run inside of it.
+                if dry || shared.is_some() {
                     self.buffers.unback(buffer);
                 } else if let Some(slice) = slice
                     && self.options.zero_memory
                 {
                     self.zero(stream, slice, out);
                 }
-                if let Some(reply) = wait {
+                if let Some(reply) = wish.wait {
                     reply.send(Ok(()));
                 }
             }
             Err(shortage) => {
-                self.buffers.place(buffer, None, size, stream);
-                let body = Body::Reserve { buffer, size, wait };
-                self.short(Envelope { lease, stream, body }, shortage, waited, out);
+                self.put(stream, &wish, None);
+                self.short(Envelope { lease, stream, body: wish.body() }, shortage, waited, out);
             }
         }
     }
 
+    fn put(&mut self, stream: StreamId, wish: &Wish, slice: Option<Slice>) {
+        self.buffers.place(wish.buffer, slice, wish.size, stream, wish.holder);
+    }
+
     /// A reservation fails: its buffer carries the failure for as long as it lives.
-    fn deny(&mut self, stream: StreamId, buffer: BufferId, size: u64, wait: Wait, error: ServerError) {
-        self.buffers.place(buffer, None, size, stream);
-        self.buffers.fail(&BufferRange { buffer, offset: 0, size }, error.clone());
-        if let Some(reply) = wait {
+    fn deny(&mut self, stream: StreamId, wish: Wish, error: ServerError) {
+        self.put(stream, &wish, None);
+        let range = BufferRange { buffer: wish.buffer, offset: 0, size: wish.size };
+        self.buffers.fail(&range, error.clone());
+        if let Some(reply) = wish.wait {
             reply.send(Err(error));
         }
     }
@@ -99,7 +115,7 @@ impl Engine {
         }
     }
 
-    fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
+    pub(super) fn zero(&mut self, stream: StreamId, slice: Slice, out: &mut Outbox) {
         let span = Span { size: slice.padded.next_multiple_of(4).min(slice.padded), ..slice.span };
         let work = |_: &Self| Work::Zero { bytes: span.size };
         self.emit(stream, &[Access::write(span)], out, work, |commands| commands.list.push(Command::Zero(span)));
@@ -143,6 +159,8 @@ impl Engine {
     pub(super) fn short(&mut self, envelope: Envelope, shortage: Shortage, waited: bool, out: &mut Outbox) {
         match shortage {
             Shortage::Page { page, bytes, kind } => {
+                // Pages that make way for it go first.
+                self.sweep(false, out);
                 out.actions.push(Action::AllocatePage { page, bytes, kind });
                 self.awaiting_page = true;
                 self.parked.push_front(Parked::Again(envelope, waited));
@@ -158,20 +176,29 @@ impl Engine {
                     self.hold(envelope, Reason::Memory(self.timeline.submitted()));
                 }
             }
+            Shortage::Failed(_) if self.feeding && self.give_back_empty(out) => self.perform(envelope, true, out),
             Shortage::Failed(error) => self.starve(envelope, error, out),
         }
+    }
+
+    /// Gives all empty pages back. Whether any is free now; those behind work in flight are later.
+    fn give_back_empty(&mut self, out: &mut Outbox) -> bool {
+        let before = self.memory.usage().bytes_reserved;
+        self.sweep(true, out);
+        self.submit(out);
+        self.memory.usage().bytes_reserved < before
     }
 
     /// A message fails for want of memory, or waits for others to give some back.
     fn starve(&mut self, envelope: Envelope, error: IoError, out: &mut Outbox) {
         let Envelope { lease, stream, body } = envelope;
-        let budget = self.options.memory_budget;
         match body {
-            Body::Reserve { buffer, size, wait: Some(reply) }
-                if matches!(error, IoError::OutOfMemory { .. }) && size <= budget && self.buffers.len() > 0 =>
-            {
-                let body = Body::Reserve { buffer, size, wait: Some(reply) };
-                let envelope = Envelope { lease, stream, body };
+            Body::Reserve { buffer, size, holder, wait } => {
+                let wish = Wish { buffer, size, holder, wait };
+                if wish.wait.is_none() || !matches!(error, IoError::OutOfMemory { .. }) {
+                    return self.deny(stream, wish, error.into());
+                }
+                let envelope = Envelope { lease, stream, body: wish.body() };
                 if self.feeding {
                     self.hungry.push_front(envelope);
                 } else {
@@ -179,44 +206,56 @@ impl Engine {
                     self.break_circle();
                 }
             }
-            Body::Reserve { buffer, size, wait } => {
-                self.deny(stream, buffer, size, wait, error.into());
-            }
-            Body::Write { to, budget, .. } => {
-                self.buffers.fail(&to, error.into());
-                if budget > 0 {
-                    out.actions.push(Action::FinishUpload(budget));
-                }
-            }
-            Body::Read { reply, .. } => reply.send(Err(error.into())),
-            Body::Lend { reply, .. } => reply.send(Err(error.into())),
-            other => unreachable!("{other:?} reserves no memory"),
+            body => self.fail_use(Envelope { lease, stream, body }, error.into(), out),
         }
     }
 
-    /// Where every stream that has memory waits for more, nobody will give any back: the youngest fails.
-    fn break_circle(&mut self) {
-        let waits = |stream: StreamId| self.hungry.iter().any(|envelope| envelope.stream == stream);
-        if !self.buffers.owners_of_memory().all(waits) {
+    /// Where all who have memory wait for more, and none is on its way back, nobody will give any: the one that asked
+    /// last fails.
+    pub(super) fn break_circle(&mut self) {
+        if self.hungry.is_empty() || self.awaiting_page || self.memory.is_leaving() {
             return;
         }
-        if let Some(Envelope { stream, body: Body::Reserve { buffer, size, wait }, .. }) = self.hungry.pop_back() {
+        let mut waiting = HashSet::new();
+        self.hungry.retain(|envelope| {
+            let Body::Reserve { buffer, holder, .. } = &envelope.body else { unreachable!("it reserves no memory") };
+            // Who dropped the handle does not wait any more.
+            let waits = self.buffers.get(*buffer).is_some();
+            if waits {
+                waiting.insert(*holder);
+            }
+            waits
+        });
+        if !self.buffers.holders_of_memory().all(|holder| waiting.contains(&holder)) {
+            return;
+        }
+        if let Some(Envelope { stream, body: Body::Reserve { buffer, size, holder, wait }, .. }) =
+            self.hungry.pop_back()
+        {
             let in_use = self.memory.usage().bytes_in_use;
             let error = IoError::OutOfMemory { requested: size, in_use, budget: self.options.memory_budget };
-            self.deny(stream, buffer, size, wait, error.into());
+            self.deny(stream, Wish { buffer, size, holder, wait }, error.into());
         }
     }
 
     /// Memory was given back: reservations that wait for some try again, in their order, up to the first that fails.
     pub(super) fn feed(&mut self, out: &mut Outbox) {
-        self.feeding = true;
-        while let Some(envelope) = self.hungry.pop_front() {
+        while !self.awaiting_page
+            && let Some(envelope) = self.hungry.pop_front()
+        {
             let waiting = self.hungry.len();
-            self.perform(envelope, true, out);
-            if self.hungry.len() > waiting || self.awaiting_page {
+            self.perform_again(envelope, true, out);
+            if self.hungry.len() > waiting {
                 break;
             }
         }
+        self.break_circle();
+    }
+
+    /// Carries out what has waited for memory. A reservation keeps its place before those that wait behind it.
+    pub(super) fn perform_again(&mut self, envelope: Envelope, waited: bool, out: &mut Outbox) {
+        self.feeding = matches!(envelope.body, Body::Reserve { .. });
+        self.perform(envelope, waited, out);
         self.feeding = false;
     }
 

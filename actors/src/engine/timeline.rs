@@ -27,7 +27,7 @@ pub(crate) struct Submission {
     pub(crate) kept: Vec<Bytes>,
     /// Answers.
     pub(crate) waiters: Vec<Waiter>,
-    /// Graphs that are gone, and named here.
+    /// Recordings that are gone, and may be named here.
     pub(crate) graphs: Vec<GraphId>,
     /// Pages that are gone, and may be named here.
     pub(crate) pages: Vec<PageId>,
@@ -35,6 +35,8 @@ pub(crate) struct Submission {
     pub(crate) slots: Vec<TimestampSlot>,
     /// What each dispatch writes, where the device can tell a failure after the fact.
     pub(crate) outputs: Vec<Vec<BufferRange>>,
+    /// What each replay writes, likewise.
+    pub(crate) replays: Vec<(GraphId, Vec<BufferRange>)>,
     /// Commands with timestamps around them, while there is a trace.
     pub(crate) noted: Vec<Noted>,
 }
@@ -157,6 +159,7 @@ impl Timeline {
         done.pages.clear();
         done.slots.clear();
         done.outputs.clear();
+        done.replays.clear();
         done.noted.clear();
         if self.spare.len() < SPARE_MAX {
             self.spare.push(done);

@@ -116,7 +116,7 @@ impl Engine {
     }
 
     /// A recording carries no host bytes: dooms the window, and spoils what was not written.
-    fn refuse_in_window(&mut self, stream: StreamId, to: &BufferRange) -> bool {
+    pub(super) fn refuse_in_window(&mut self, stream: StreamId, to: &BufferRange) -> bool {
         let Some(state) = self.streams.get_mut(&stream) else { return false };
         if state.capture.window().is_none() {
             return false;

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Action, Command, GraphId, Outbox, SealReply, Span};
 use crate::engine::fault::Found;
 use crate::engine::graph::{Graph, Recording, refused};
+use crate::engine::launch::check_aliases;
 use crate::engine::observe::Work;
 use crate::engine::profile::Window;
 use crate::engine::timeline::Waiter;
@@ -112,7 +113,8 @@ impl Engine {
             }
             GraphCall::Stop { reply } => match self.stop_capture(stream, out) {
                 Ok((sealed, tape)) => {
-                    out.actions.push(Action::Seal { sealed, tape, reply: SealReply::Stopped(reply) });
+                    let (recording, reply) = (sealed.graph, SealReply::Stopped(reply));
+                    out.actions.push(Action::Seal { recording, like: None, sealed, tape, reply });
                 }
                 Err(error) => reply.send(Err(error)),
             },
@@ -132,8 +134,8 @@ impl Engine {
             return Err(cause);
         }
         let score = recording.tape.score();
-        let graph = self.keep(*recording);
         let id = self.next_graph();
+        let graph = self.keep(id, *recording);
         let held = graph.buffers.iter().filter_map(|b| self.buffers.get(*b)?.slice).map(|s| s.padded).sum::<u64>();
         let sealed = Sealed {
             graph: id,
@@ -160,7 +162,7 @@ impl Engine {
     }
 
     /// What a good window leaves.
-    fn keep(&self, recording: Recording) -> Graph {
+    fn keep(&self, id: GraphId, recording: Recording) -> Graph {
         let inputs = recording.tape.inputs();
         let is_input = |span: &Span| inputs.contains(span);
         let lives = |range: &BufferRange| self.buffers.get(range.buffer).is_some();
@@ -173,7 +175,15 @@ impl Engine {
         // What is read before it is written keeps its failure: such an output is no clean one.
         outputs.sort_unstable_by_key(|(r, read)| (key(r), !read));
         outputs.dedup_by_key(|(r, _)| key(r));
-        Graph { tape: recording.tape, buffers: recording.buffers, owned: recording.owned, inputs: reads, outputs }
+        Graph {
+            recording: id,
+            tape: recording.tape,
+            buffers: recording.buffers,
+            owned: recording.owned,
+            inputs: reads,
+            outputs,
+            before: None,
+        }
     }
 
     /// What a doomed window leaves: its outputs were never written.
@@ -184,16 +194,11 @@ impl Engine {
         recording.owned.iter().for_each(|slice| self.memory.release(slice.id));
     }
 
-    /// The device did not keep a recording.
-    pub fn seal_refused(&mut self, graph: GraphId, out: &mut Outbox) {
-        self.drop_graph(graph, out);
-    }
-
     /// Enqueues a replay. True where it went to the queue.
     fn replay(&mut self, stream: StreamId, id: GraphId, budgeted: bool, out: &mut Outbox) -> Result<bool, ServerError> {
         self.allow(stream, "replay")?;
         let Some(graph) = self.graphs.get(&id) else { return Err(refused("replay: there is no such graph")) };
-        let launches = graph.tape.len();
+        let (launches, recording) = (graph.tape.len(), graph.recording);
         if launches == 0 || self.memory.is_dry(stream) {
             return Ok(false);
         }
@@ -205,7 +210,13 @@ impl Engine {
         let noted = self.begin_note(out);
         let conflicts = self.hazards.access_everything();
         self.separate(conflicts, out);
-        out.commands.list.push(Command::Replay(id));
+        out.commands.list.push(Command::Replay(recording));
+        if self.options.limits.late_failures
+            && let Some(graph) = self.graphs.get(&id)
+        {
+            let outputs = graph.outputs.iter().map(|(range, _)| *range).collect();
+            self.timeline.open.replays.push((recording, outputs));
+        }
         self.tally.replays += 1;
         self.timeline.open.commands += 1;
         if let Some(start) = noted {
@@ -243,57 +254,102 @@ impl Engine {
         reply: Reply<Result<(), ServerError>>,
         out: &mut Outbox,
     ) {
-        let (Some(from), Some(to)) = (self.buffers.span(old), self.buffers.span(new)) else {
-            return reply.send(Err(refused("rebind: a buffer has no memory")));
+        let rebound = match self.rebound(id, old, new) {
+            Ok(rebound) => rebound,
+            Err(error) => return reply.send(Err(error)),
         };
-        if from.size != to.size {
-            let reason = format!("rebind: {} bytes for {}", to.size, from.size);
-            return reply.send(Err(refused(&reason)));
-        }
-        let Some(graph) = self.graphs.get_mut(&id) else {
-            return reply.send(Err(refused("rebind: there is no such graph")));
-        };
-        graph.tape.rebind(from, to);
-        let put = |range: &mut BufferRange| {
-            let inside = range.buffer == old.buffer
-                && range.offset >= old.offset
-                && range.offset + range.size <= old.offset + old.size;
-            if inside {
-                range.offset = new.offset + (range.offset - old.offset);
-                range.buffer = new.buffer;
-            }
-        };
-        graph.inputs.iter_mut().for_each(put);
-        graph.outputs.iter_mut().for_each(|(range, _)| put(range));
-        let held = !graph.buffers.contains(&new.buffer);
-        if held {
-            graph.buffers.push(new.buffer);
-        }
-        let score = graph.tape.score();
+        let score = rebound.tape.score();
         let sealed = Sealed {
             graph: id,
             kind: self.options.properties.features.graph,
-            launches: graph.tape.len(),
+            launches: rebound.tape.len(),
             barriers: score.barriers,
             bytes_held: 0,
         };
-        if held && let Some(buffer) = self.buffers.get_mut(new.buffer) {
-            buffer.owners += 1;
+        let recording = rebound.recording;
+        let Some(graph) = self.graphs.get_mut(&id) else { unreachable!("it was rebound") };
+        let before = std::mem::replace(graph, rebound);
+        let like = Some(before.recording);
+        graph.before = Some(Box::new(before));
+        let reply = SealReply::Rebound(reply);
+        out.actions.push(Action::Seal { recording, like, sealed, tape: score.commands, reply });
+    }
+
+    /// What a graph becomes with `new` in the place of `old`, under a new recording.
+    fn rebound(&mut self, id: GraphId, old: &BufferRange, new: &BufferRange) -> Result<Graph, ServerError> {
+        self.alive()?;
+        let (Some(from), Some(to)) = (self.buffers.span(old), self.buffers.span(new)) else {
+            return Err(refused("rebind: a buffer has no memory"));
+        };
+        if from.size != to.size {
+            return Err(refused(&format!("rebind: {} bytes for {}", to.size, from.size)));
         }
-        // Replays that are recorded take the tape as it was.
-        self.submit(out);
-        out.actions.push(Action::Seal { sealed, tape: score.commands, reply: SealReply::Rebound(reply) });
+        let alignment = self.options.properties.memory.alignment;
+        if from.offset % alignment != to.offset % alignment {
+            let reason = format!("rebind: the new buffer lies otherwise than the old to a multiple of {alignment}");
+            return Err(refused(&reason));
+        }
+        let recording = self.next_graph();
+        let Some(graph) = self.graphs.get(&id) else { return Err(refused("rebind: there is no such graph")) };
+        let mut rebound = graph.rebound((old, from), (new, to))?;
+        if !self.options.limits.aliased_bindings {
+            rebound.tape.accesses().try_for_each(|accesses| {
+                check_aliases("a launch of the graph", accesses).map_err(|error| refused(&format!("rebind: {error}")))
+            })?;
+        }
+        rebound.recording = recording;
+        let left = self.buffers.get(old.buffer).and_then(|buffer| buffer.slice);
+        if left.is_some_and(|slice| !rebound.tape.uses(slice.span)) {
+            rebound.buffers.retain(|buffer| *buffer != old.buffer);
+        }
+        Ok(rebound)
+    }
+
+    /// The shell has asked the device to keep the recording of [`Action::Seal`].
+    pub fn seal_answered(&mut self, id: GraphId, kept: bool, out: &mut Outbox) {
+        let Some(graph) = self.graphs.get_mut(&id) else { return };
+        match (graph.before.take(), kept) {
+            (None, true) => {}
+            (None, false) => {
+                if let Some(graph) = self.graphs.remove(&id) {
+                    self.let_go(&graph, out);
+                }
+            }
+            (Some(before), false) => *graph = *before,
+            (Some(before), true) => {
+                let (now, then) = (graph.buffers.clone(), before.buffers);
+                for id in now.iter().filter(|id| !then.contains(id)) {
+                    if let Some(buffer) = self.buffers.get_mut(*id) {
+                        buffer.owners += 1;
+                    }
+                }
+                // Replays of the old recording may be on their way; what they use is free for work behind them.
+                then.iter().filter(|id| !now.contains(id)).for_each(|id| self.disown(*id));
+                self.retire(before.recording, out);
+                self.feed(out);
+            }
+        }
+    }
+
+    /// Drops a recording behind the last submission that may name it.
+    fn retire(&mut self, recording: GraphId, out: &mut Outbox) {
+        match self.timeline.last() {
+            Some(submission) => submission.graphs.push(recording),
+            None => out.actions.push(Action::DropGraph(recording)),
+        }
+    }
+
+    /// Gives back what a graph keeps.
+    fn let_go(&mut self, graph: &Graph, out: &mut Outbox) {
+        graph.buffers.iter().for_each(|buffer| self.disown(*buffer));
+        graph.owned.iter().for_each(|slice| self.memory.release(slice.id));
+        self.feed(out);
     }
 
     /// The last holder of a graph is gone: its memory may be used by later work at once.
     pub(super) fn drop_graph(&mut self, id: GraphId, out: &mut Outbox) {
         let Some(graph) = self.graphs.remove(&id) else { return };
-        graph.buffers.iter().for_each(|buffer| self.disown(*buffer));
-        graph.owned.iter().for_each(|slice| self.memory.release(slice.id));
-        match self.timeline.last() {
-            Some(submission) => submission.graphs.push(id),
-            None => out.actions.push(Action::DropGraph(id)),
-        }
-        self.feed(out);
+        self.retire(graph.recording, out);
+        self.let_go(&graph, out);
     }
 }

@@ -16,6 +16,7 @@ use crate::profile::TimingMethod;
 use crate::properties::{
     DeviceProperties, ElemType, Features, GraphKind, HardwareProperties, MemoryDeviceProperties, TargetProperties,
 };
+use crate::region::{Region, RegionOwner, RegionSpan};
 use crate::server::{ComputeStorage, Server, ServerStorage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -190,13 +191,18 @@ impl Device for HostDevice {
         let loan = Loan::new(at, self.progress().mailbox().clone());
         Fill::new(move |bytes| {
             page.write(at, bytes);
-            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan)))
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, None)))
         })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
         let bytes = self.pages.page(at.page).read(at);
-        Arc::new(PinnedCopy::new(bytes, Loan::new(at, self.progress().mailbox().clone())))
+        Arc::new(PinnedCopy::new(bytes, Loan::new(at, self.progress().mailbox().clone()), None))
+    }
+
+    /// The device is the host: bytes of others lie in its own memory as it is, and are copied from there.
+    fn adopt(&mut self, _: PageId, _: &Arc<Region>) -> bool {
+        false
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -236,7 +242,7 @@ impl Device for HostDevice {
         Some(self.progress().moment())
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.alive()?;
         self.post(Job::Seal(graph, tape.clone()));
         Ok(())
@@ -255,11 +261,13 @@ impl Device for HostDevice {
 pub(crate) struct PinnedCopy {
     bytes: Vec<u8>,
     loan: Loan,
+    /// The page as others may take it in.
+    owner: Option<Arc<RegionOwner>>,
 }
 
 impl PinnedCopy {
-    pub(crate) fn new(bytes: Vec<u8>, loan: Loan) -> Self {
-        Self { bytes, loan }
+    pub(crate) fn new(bytes: Vec<u8>, loan: Loan, owner: Option<Arc<RegionOwner>>) -> Self {
+        Self { bytes, loan, owner }
     }
 }
 
@@ -271,6 +279,11 @@ impl Pinned for PinnedCopy {
     /// The page keeps these bytes until the drop is told, so a device copy from there is as good.
     fn place(&self, actor: ActorId) -> Option<Span> {
         self.loan.place(actor)
+    }
+
+    fn region(&self) -> Option<RegionSpan> {
+        let owner = self.owner.as_ref()?;
+        Some(RegionSpan { region: owner.region().clone(), offset: self.loan.span().offset })
     }
 }
 

@@ -177,7 +177,7 @@ fn replays_run_the_tape_again_and_name_the_graph_of_a_failure() {
     tape.dispatch(three, &[span(0, 0, 1)], &[], ONE);
     tape.list.push(Command::Barrier);
     tape.dispatch(broken, &[span(0, 0, 1)], &[], ONE);
-    rig.device.seal(GraphId(7), &tape).unwrap();
+    rig.device.seal(GraphId(7), &tape, None).unwrap();
     rig.commands.dispatch(three, &[span(0, 64, 1)], &[], ONE);
     rig.commands.list.extend([Command::Replay(GraphId(7)), Command::Replay(GraphId(7))]);
     let value = rig.submit();

@@ -22,6 +22,7 @@ use crate::message::Event;
 use crate::port::{Device, DeviceError, Fill, Limits, Loan, Moment, PageKind, Span};
 use crate::profile::TimingMethod;
 use crate::properties::{DeviceProperties, GraphKind, TargetProperties};
+use crate::region::Region;
 use crate::server::{ComputeStorage, Server, ServerStorage};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,7 @@ impl Default for SimOptions {
     fn default() -> Self {
         let mut properties = device_properties(MEMORY_BYTES);
         properties.features.graph = GraphKind::Hardware;
+        properties.features.host_import = true;
         properties.hardware.max_cube_count = (CUBES_MAX, CUBES_MAX, CUBES_MAX);
         properties.timing_method = TimingMethod::Device;
         let limits = Limits {
@@ -253,16 +255,23 @@ impl Device for SimDevice {
     }
 
     fn lend(&mut self, at: Span) -> Fill {
-        let (control, loan) = (self.control.clone(), self.loan(at));
+        let (control, loan, owner) = (self.control.clone(), self.loan(at), self.state().region(at.page));
         Fill::new(move |bytes| {
             control.state().write_page(at, bytes);
-            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan)))
+            Bytes::from_pinned(Arc::new(PinnedCopy::new(bytes.to_vec(), loan, owner)))
         })
     }
 
     fn pinned(&self, at: Span) -> Arc<dyn Pinned> {
-        let bytes = self.state().host_bytes(at);
-        Arc::new(PinnedCopy::new(bytes, self.loan(at)))
+        let (bytes, owner) = {
+            let state = self.state();
+            (state.host_bytes(at), state.region(at.page))
+        };
+        Arc::new(PinnedCopy::new(bytes, self.loan(at), owner))
+    }
+
+    fn adopt(&mut self, page: PageId, region: &Arc<Region>) -> bool {
+        self.state().adopt(page, region)
     }
 
     fn add_pipeline(&mut self, id: PipelineId, pipeline: Program) {
@@ -298,7 +307,7 @@ impl Device for SimDevice {
         None
     }
 
-    fn seal(&mut self, graph: GraphId, tape: &Commands) -> Result<(), DeviceError> {
+    fn seal(&mut self, graph: GraphId, tape: &Commands, _like: Option<GraphId>) -> Result<(), DeviceError> {
         self.state().seal(graph, tape)
     }
 

@@ -11,6 +11,7 @@ use crate::kernel::BufferAccess;
 use crate::mailbox::Mailbox;
 use crate::message::Event;
 use crate::port::{DeviceError, PageKind, Span};
+use crate::region::{Region, RegionOwner};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -56,6 +57,10 @@ pub(super) struct State {
     pub(super) mailbox: Option<Mailbox>,
     pub(super) store: Store,
     kinds: HashMap<PageId, PageKind>,
+    /// Host pages, as other devices may take them in.
+    regions: HashMap<PageId, Arc<RegionOwner>>,
+    /// Pages of other devices: they take no memory of this one.
+    adopted: HashSet<PageId>,
     programs: HashMap<PipelineId, Program>,
     graphs: HashMap<GraphId, Arc<Commands>>,
     recorded: Vec<Arc<Commands>>,
@@ -80,6 +85,8 @@ impl State {
             mailbox: None,
             store: Store::default(),
             kinds: HashMap::new(),
+            regions: HashMap::new(),
+            adopted: HashSet::new(),
             programs: HashMap::new(),
             graphs: HashMap::new(),
             recorded: Vec::new(),
@@ -105,6 +112,9 @@ impl State {
         let page = if refused || !fits { None } else { Page::zeroed(bytes) };
         let Some(page) = page else { return Err(DeviceError::OutOfMemory) };
         page.write(Span { page: id, offset: 0, size: bytes }, &vec![FRESH; bytes as usize]);
+        if kind != PageKind::Device && self.options.properties.features.host_import {
+            self.regions.insert(id, Arc::new(RegionOwner::new(page.clone())));
+        }
         self.store.insert(id, page);
         self.kinds.insert(id, kind);
         self.counters.pages += 1;
@@ -116,9 +126,28 @@ impl State {
         if self.lost.is_none() {
             self.assert_unnamed(id);
         }
-        self.counters.bytes -= self.store.remove(id).bytes();
+        let page = self.store.remove(id);
+        if !self.adopted.remove(&id) {
+            self.counters.bytes -= page.bytes();
+        }
         self.counters.pages -= 1;
         self.kinds.remove(&id);
+        self.regions.remove(&id);
+    }
+
+    pub(super) fn region(&self, id: PageId) -> Option<Arc<RegionOwner>> {
+        self.regions.get(&id).cloned()
+    }
+
+    /// A page of another simulated device becomes one of this: commands see its bytes when they run.
+    pub(super) fn adopt(&mut self, id: PageId, region: &Region) -> bool {
+        let shared = region.memory::<Page>().filter(|_| self.options.properties.features.host_import);
+        let Some(page) = shared.cloned() else { return false };
+        self.counters.pages += 1;
+        self.adopted.insert(id);
+        self.store.insert(id, page);
+        self.kinds.insert(id, PageKind::Readback);
+        true
     }
 
     /// V3: nothing that is to run names the page.

@@ -232,7 +232,7 @@ fn a_replay_expands_in_place_and_its_barriers_count() {
         tape.dispatch(add1, &[byte(0)], &[], ONE);
         tape.list.push(Command::Barrier);
         tape.dispatch(add1, &[byte(0)], &[], ONE);
-        rig.device.seal(GraphId(1), &tape).unwrap();
+        rig.device.seal(GraphId(1), &tape, None).unwrap();
         for _ in 0..3 {
             rig.commands.list.push(Command::Replay(GraphId(1)));
             rig.barrier();
@@ -479,7 +479,7 @@ fn pages_that_a_graph_or_a_recording_names_are_not_freed() {
     let set = rig.set();
     let mut tape = Commands::default();
     tape.dispatch(set, &[byte(0)], &[1], ONE);
-    rig.device.seal(GraphId(1), &tape).unwrap();
+    rig.device.seal(GraphId(1), &tape, None).unwrap();
     assert!(panics(|| rig.device.free_page(PageId(0))));
     rig.device.drop_graph(GraphId(1));
     rig.device.record(&tape).unwrap();

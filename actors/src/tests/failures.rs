@@ -6,7 +6,6 @@ use crate::id::{BufferId, StreamId};
 use crate::kernel::BufferAccess;
 use crate::message::{Body, BufferRange};
 use crate::sim::{Fault, SimKernel, SimOptions};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const STREAM: StreamId = StreamId(1);
@@ -108,11 +107,11 @@ fn a_device_that_never_signals_ends_every_future_within_the_bound() {
         rig.control.stall(Duration::from_secs(seconds));
         rig.turn();
     }
-    assert!(!rig.lost.load(Ordering::Relaxed));
+    assert!(!rig.ending.is_lost());
     rig.control.stall(Duration::from_secs(120));
     assert!(rig.finish_read(read).unwrap_err().is_device_lost());
     assert!(matches!(rig.wait(sync), Ok(Err(ServerError::DeviceLost { .. }))));
-    assert!(rig.lost.load(Ordering::Relaxed), "the registry loads the device afresh");
+    assert!(rig.ending.is_lost(), "the registry loads the device afresh");
 }
 
 #[test]
@@ -158,51 +157,6 @@ fn an_abandoned_read_leaves_nothing() {
     rig.sync().unwrap();
     rig.turn();
     assert_eq!(rig.counts(), [0; 4]);
-}
-
-/// The answer of a reservation that waits for memory.
-type Waiting = crate::reply::Answer<Result<(), ServerError>>;
-
-fn wait_for(rig: &mut Rig, stream: u64, bytes: u64) -> (BufferId, Waiting) {
-    let buffer = BufferId::fresh();
-    let answer = rig.begin(StreamId(stream), |reply| Body::Reserve { buffer, size: bytes, wait: Some(reply) });
-    rig.turn();
-    (buffer, answer)
-}
-
-#[test]
-fn reservations_that_wait_are_served_in_the_order_in_which_they_came() {
-    let mut rig = Rig::with_budget(SimOptions::default(), 16 << 20);
-    let (first, served) = wait_for(&mut rig, 1, 14 << 20);
-    assert!(matches!(rig.wait(served), Ok(Ok(()))));
-    let (second, waits) = wait_for(&mut rig, 2, 12 << 20);
-    let (third, last) = wait_for(&mut rig, 3, 1 << 20);
-    rig.release(StreamId(1), first);
-    assert!(matches!(rig.wait(waits), Ok(Ok(()))));
-    assert!(matches!(rig.wait(last), Ok(Ok(()))));
-    rig.release(StreamId(2), second);
-    rig.release(StreamId(3), third);
-    rig.turn();
-    assert_eq!(rig.counts()[0], 0);
-}
-
-#[test]
-fn where_every_holder_waits_the_youngest_fails_and_the_others_go_on() {
-    let mut rig = Rig::with_budget(SimOptions::default(), 16 << 20);
-    let held: Vec<_> = (1..=2u64).map(|stream| (stream, wait_for(&mut rig, stream, 7 << 20))).collect();
-    let held: Vec<_> = held
-        .into_iter()
-        .map(|(stream, (buffer, answer))| {
-            assert!(matches!(rig.wait(answer), Ok(Ok(()))), "stream {stream}");
-            buffer
-        })
-        .collect();
-    let (_, old) = wait_for(&mut rig, 1, 7 << 20);
-    let (_, young) = wait_for(&mut rig, 2, 7 << 20);
-    let error = rig.wait(young).unwrap().unwrap_err();
-    assert!(error.is_out_of_memory(), "{error:?}");
-    rig.release(StreamId(2), held[1]);
-    assert!(matches!(rig.wait(old), Ok(Ok(()))));
 }
 
 #[test]

@@ -52,8 +52,23 @@ enum Op {
     Renew(u64, usize, u32),
     Flush(u64),
     Turn,
-    /// Captures launches, replays them with other work between, and drops the graph or keeps it to the end.
-    Graph(u64, Vec<Run>, Vec<Run>, bool),
+    /// Captures launches, replays them with other work between, and drops the graph or keeps it to the end. The
+    /// replays in the second half are with one buffer in the place of another.
+    Graph(u64, Vec<Run>, Vec<Run>, [usize; 2], bool),
+}
+
+impl Run {
+    fn parts(&self) -> Vec<Part> {
+        self.clone().parts_mut().into_iter().map(|part| *part).collect()
+    }
+
+    fn parts_mut(&mut self) -> Vec<&mut Part> {
+        match self {
+            Self::Fill(part, _) | Self::Affine(part, ..) => vec![part],
+            Self::Copy(from, to) => vec![from, to],
+            Self::Add(a, b, to) => vec![a, b, to],
+        }
+    }
 }
 
 fn run() -> impl Strategy<Value = Run> {
@@ -81,8 +96,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (stream.clone(), 0..BUFFERS, any::<u32>()).prop_map(|(s, b, v)| Op::Renew(s, b, v)),
         1 => stream.clone().prop_map(Op::Flush),
         1 => Just(Op::Turn),
-        1 => (stream, proptest::collection::vec(run(), 0..6), proptest::collection::vec(run(), 0..4), any::<bool>())
-            .prop_map(|(s, kept, between, drop)| Op::Graph(s, kept, between, drop)),
+        1 => (stream, proptest::collection::vec(run(), 0..6), proptest::collection::vec(run(), 0..4),
+              (0..BUFFERS, 0..BUFFERS), any::<bool>())
+            .prop_map(|(s, kept, between, (old, new), drop)| Op::Graph(s, kept, between, [old, new], drop)),
     ]
 }
 
@@ -188,11 +204,11 @@ impl Play {
                 let _answer = self.rig.begin(StreamId(*stream), |reply| Body::Flush { reply });
             }
             Op::Turn => self.rig.turn(),
-            Op::Graph(stream, kept, between, drop) => self.graph(*stream, kept, between, *drop),
+            Op::Graph(stream, kept, between, exchange, drop) => self.graph(*stream, kept, between, *exchange, *drop),
         }
     }
 
-    fn graph(&mut self, stream: u64, kept: &[Run], between: &[Run], drop: bool) {
+    fn graph(&mut self, stream: u64, kept: &[Run], between: &[Run], exchange: [usize; 2], drop: bool) {
         // A stream of its own, on which nothing else can come into the window.
         let (stream, other) = (stream + STREAMS, stream);
         let call = |reply| Body::Graph(GraphCall::Prepare { reply });
@@ -202,16 +218,39 @@ impl Play {
         kept.iter().for_each(|run| self.launch(stream, run));
         let call = |reply| Body::Graph(GraphCall::Stop { reply });
         let graph = self.rig.ask(StreamId(stream), call).unwrap().graph;
-        for run in between {
-            self.replay(stream, graph, kept);
+        let mut kept = kept.to_vec();
+        for (at, run) in between.iter().enumerate() {
+            self.replay(stream, graph, &kept);
+            if at == between.len() / 2 {
+                self.rebind(stream, graph, &mut kept, exchange);
+            }
             self.launch(other, run);
             self.model.run(run);
         }
-        self.replay(stream, graph, kept);
+        self.replay(stream, graph, &kept);
         if drop {
             self.rig.mailbox.send(StreamId(stream), Body::Graph(GraphCall::Drop { graph }));
         } else {
             self.graphs.push((stream, graph));
+        }
+    }
+
+    /// Puts a buffer in the place of another, which a launch must not have already.
+    fn rebind(&mut self, stream: u64, graph: GraphId, kept: &mut [Run], [old, new]: [usize; 2]) {
+        let [from, to] = [old, new].map(|buffer| self.range(Part { buffer, which: 0 }));
+        let call = |reply| Body::Graph(GraphCall::Rebind { graph, old: from, new: to, reply });
+        let done = self.rig.ask(StreamId(stream), call);
+        let is_used = kept.iter().any(|run| run.parts().iter().any(|part| part.buffer == old));
+        // What a launch writes is the last of its parts, and none of the others.
+        let is_free = kept.iter().all(|run| {
+            let names: Vec<usize> = run.parts().iter().map(|p| if p.buffer == old { new } else { p.buffer }).collect();
+            let (written, read) = names.split_last().unwrap();
+            !read.contains(written)
+        });
+        assert_eq!(done.is_ok(), is_used && is_free, "{done:?}");
+        if done.is_ok() {
+            let put = |part: &mut Part| part.buffer = if part.buffer == old { new } else { part.buffer };
+            kept.iter_mut().for_each(|run| run.parts_mut().into_iter().for_each(put));
         }
     }
 

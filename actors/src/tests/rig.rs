@@ -2,9 +2,10 @@
 
 use crate::actor::{DeviceActor, ShellOptions};
 use crate::bytes::Bytes;
+use crate::ending::Ending;
 use crate::engine::EngineOptions;
 use crate::error::ServerError;
-use crate::id::{BufferId, DeviceId, ServiceId, StreamId};
+use crate::id::{BufferId, DeviceId, Holder, ServiceId, StreamId};
 use crate::kernel::{BufferAccess, CubeKernel};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::message::{Body, BufferRange, Count, Kernel, Launch};
@@ -17,7 +18,6 @@ use std::any::TypeId;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) struct Rig {
     pub(super) mailbox: Mailbox,
     pub(super) kernels: Kernels,
     /// What the registry asks before it gives the actor to another client.
-    pub(super) lost: Arc<AtomicBool>,
+    pub(super) ending: Arc<Ending>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -103,17 +103,17 @@ impl Rig {
             memory_budget,
             zero_memory: false,
         };
-        let lost = Arc::new(AtomicBool::new(false));
+        let ending = Arc::new(Ending::default());
         let shell = ShellOptions {
             spin: Duration::ZERO,
             records: None,
-            lost: lost.clone(),
+            ending: ending.clone(),
             meter: Meter::new("sim", service.device),
         };
         let target = Arc::new(device.target());
         let actor = DeviceActor::new(device, inbox, target, engine, shell);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { actor, control, mailbox, kernels: Kernels::new(), lost, runtime }
+        Self { actor, control, mailbox, kernels: Kernels::new(), ending, runtime }
     }
 
     pub(super) fn turn(&mut self) {
@@ -162,7 +162,7 @@ impl Rig {
 
     pub(super) fn reserve(&mut self, stream: StreamId, size: u64) -> BufferId {
         let buffer = BufferId::fresh();
-        self.mailbox.send(stream, Body::Reserve { buffer, size, wait: None });
+        self.mailbox.send(stream, Body::Reserve { buffer, size, holder: Holder::current(), wait: None });
         buffer
     }
 

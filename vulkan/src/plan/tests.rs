@@ -3,7 +3,7 @@ use vk::MemoryPropertyFlags as F;
 use vk::QueueFlags as Q;
 
 const LOCAL: F = F::DEVICE_LOCAL;
-const WISHES: Wishes = Wishes { bounds_check: true, push_descriptors: true };
+const WISHES: Wishes = Wishes { bounds_check: true, push_descriptors: true, host_import: true };
 
 fn host() -> F {
     F::HOST_VISIBLE | F::HOST_COHERENT
@@ -28,6 +28,7 @@ fn device(families: Vec<Family>, types: &[(F, u32)], heaps: &[u64]) -> Snapshot 
         features: Features { timeline: true, robust_access: true, robust_access2: true, ..Features::default() },
         limits: Limits {
             push: 256,
+            import_alignment: 4096,
             storage_alignment: 4,
             atom: 64,
             allocation_count: 4096,

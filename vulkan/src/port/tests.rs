@@ -48,7 +48,7 @@ fn a_lost_device_says_so_to_everyone() {
     assert_eq!(device.reached(), Err(lost.clone()));
     assert_eq!(device.probe(), Err(lost.clone()));
     assert_eq!(device.allocate_page(PageId(1), 64, PageKind::Device), Err(lost.clone()));
-    assert_eq!(device.seal(GraphId(0), &Commands::default()), Err(lost));
+    assert_eq!(device.seal(GraphId(0), &Commands::default(), None), Err(lost));
     wait_for(&inbox, |event| matches!(event, Event::Lost(reason) if reason == "on purpose"));
     // What it has can still be given back.
     drop(device.pinned(span));

@@ -2,7 +2,7 @@
 
 pub(crate) mod tape;
 
-use crate::engine::command::Span;
+use crate::engine::command::{GraphId, Span};
 use crate::engine::memory::Slice;
 use crate::error::ServerError;
 use crate::id::BufferId;
@@ -144,8 +144,10 @@ impl Recording {
 }
 
 /// A sealed window.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Graph {
+    /// What the device calls its recording: another after each rebinding.
+    pub(crate) recording: GraphId,
     /// Its launches in the order in which they were sent, to be scored again by a rebinding.
     pub(crate) tape: Tape,
     /// Buffers that live as long as it does.
@@ -156,6 +158,35 @@ pub(crate) struct Graph {
     pub(crate) inputs: Vec<BufferRange>,
     /// What a replay writes, and whether it reads it too.
     pub(crate) outputs: Vec<(BufferRange, bool)>,
+    /// What it was before a rebinding that the device has not answered yet.
+    pub(crate) before: Option<Box<Self>>,
+}
+
+impl Graph {
+    /// The graph with `new`, at `to`, wherever it has bytes of `old`, at `from`. Who owns what is not changed yet.
+    pub(crate) fn rebound(
+        &self,
+        (old, from): (&BufferRange, Span),
+        (new, to): (&BufferRange, Span),
+    ) -> Result<Self, ServerError> {
+        let tape = self.tape.rebound(from, to)?;
+        let put = |range: &BufferRange| {
+            let inside = range.buffer == old.buffer
+                && range.offset >= old.offset
+                && range.offset + range.size <= old.offset + old.size;
+            if !inside {
+                return *range;
+            }
+            BufferRange { buffer: new.buffer, offset: new.offset + (range.offset - old.offset), size: range.size }
+        };
+        let inputs = self.inputs.iter().map(put).collect();
+        let outputs = self.outputs.iter().map(|(range, read)| (put(range), *read)).collect();
+        let mut buffers = self.buffers.clone();
+        if !buffers.contains(&new.buffer) {
+            buffers.push(new.buffer);
+        }
+        Ok(Self { tape, buffers, inputs, outputs, ..self.clone() })
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! no order has fewer: a chain as long as the number of levels runs through the tape.
 
 use crate::engine::command::{Command, Commands, Groups, PipelineId, Span};
+use crate::engine::graph::refused;
 use crate::engine::hazard::Access;
+use crate::error::ServerError;
 use std::collections::BTreeMap;
 
 /// One recorded launch.
@@ -58,22 +60,43 @@ impl Tape {
         self.steps.len()
     }
 
-    /// Puts `new` wherever the tape has bytes of `old`. Both have the same size.
-    pub(crate) fn rebind(&mut self, old: Span, new: Span) {
-        let inside =
-            |s: &Span| s.page == old.page && s.offset >= old.offset && s.offset + s.size <= old.offset + old.size;
-        let put = |s: &mut Span| {
-            if inside(s) {
-                *s = Span { page: new.page, offset: new.offset + (s.offset - old.offset), size: s.size };
+    /// The tape with `new` wherever this one has bytes of `old`. Both have the same size.
+    pub(crate) fn rebound(&self, old: Span, new: Span) -> Result<Self, ServerError> {
+        let mut tape = self.clone();
+        let (mut found, mut cut) = (false, false);
+        let mut put = |s: &mut Span| {
+            if !s.overlaps(old) {
+                return;
             }
+            if s.offset < old.offset || s.offset + s.size > old.offset + old.size {
+                cut = true;
+                return;
+            }
+            found = true;
+            *s = Span { page: new.page, offset: new.offset + (s.offset - old.offset), size: s.size };
         };
-        for step in &mut self.steps {
-            step.buffers.iter_mut().for_each(put);
+        for step in &mut tape.steps {
+            step.buffers.iter_mut().for_each(&mut put);
             step.accesses.iter_mut().for_each(|a| put(&mut a.span));
             if let Groups::Indirect(counts) = &mut step.groups {
                 put(counts);
             }
         }
+        match (found, cut) {
+            (_, true) => Err(refused("rebind: a launch uses bytes inside and outside of the old buffer")),
+            (false, false) => Err(refused("rebind: the graph does not use the old buffer")),
+            (true, false) => Ok(tape),
+        }
+    }
+
+    /// Whether a launch uses any bytes of the span.
+    pub(crate) fn uses(&self, span: Span) -> bool {
+        self.steps.iter().any(|step| step.accesses.iter().any(|access| access.span.overlaps(span)))
+    }
+
+    /// What each launch accesses.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = &[Access]> {
+        self.steps.iter().map(|step| &step.accesses[..])
     }
 
     /// The tape by levels, with a barrier between each two.

@@ -27,7 +27,7 @@ use crate::port::PageKind;
 use host::HostPools;
 use ledger::{Ledger, Miss, PoolAt};
 use offsets::RangeId;
-use pool::{Pool, Swept};
+use pool::{Pool, Recent, Swept};
 use streams::Streams;
 
 /// What the pools are built on.
@@ -94,6 +94,8 @@ pub struct MemoryManager {
     clock: u64,
     /// Whether a page was refused to a request that is still being tried.
     is_refused: bool,
+    /// Pages that made way for others, until the next sweep.
+    displaced: Vec<PageId>,
     swept: Vec<Swept>,
 }
 
@@ -102,6 +104,9 @@ pub struct MemoryManager {
 struct Arena {
     pools: Vec<Pool>,
     streams: u64,
+    /// Whether the layout is ours, and not in the user's words: then it fits itself to what lives.
+    is_preset: bool,
+    recent: Recent,
 }
 
 /// A slice that is reserved.
@@ -115,7 +120,8 @@ struct Live {
 }
 
 impl MemoryManager {
-    /// Pools by the preset `SubSlices`, with no pages. The largest page is rounded down to the alignment.
+    /// Pools by the preset `SubSlices`, with no pages. The largest page is rounded down to the alignment, and no larger
+    /// than the budget.
     ///
     /// # Panics
     /// When the alignment is no power of two, or larger than the largest page.
@@ -123,7 +129,9 @@ impl MemoryManager {
         let MemoryLimits { page_bytes_max, alignment, budget } = limits;
         assert!(alignment.is_power_of_two(), "an alignment of {alignment}");
         assert!(page_bytes_max >= alignment, "pages of {page_bytes_max} bytes, aligned to {alignment}");
-        let limits = MemoryLimits { page_bytes_max: page_bytes_max & !(alignment - 1), alignment, budget };
+        // What is larger than all memory never fits.
+        let page_bytes_max = page_bytes_max.min(budget.max(alignment)) & !(alignment - 1);
+        let limits = MemoryLimits { page_bytes_max, alignment, budget };
         let layout = MemoryPoolsConfig::Preset(MemoryPoolsPreset::SubSlices);
         Self {
             arenas: vec![Some(Arena::new(&layout, &limits))],
@@ -137,6 +145,7 @@ impl MemoryManager {
             live: streams::Account::default(),
             clock: 0,
             is_refused: false,
+            displaced: Vec::new(),
             swept: Vec::new(),
             limits,
         }
@@ -176,6 +185,10 @@ impl MemoryManager {
         self.clock += 1;
         self.account(stream, at).add(size, padded);
         self.live.add(size, padded);
+        if let PoolAt::Dynamic { arena, .. } = at {
+            let now = self.clock;
+            self.arena(arena).note(now);
+        }
         let id = self.new_slice(Live { at, range: place.range, stream, size, padded });
         Ok(Slice { id, span: Span { page: place.page, offset: place.offset, size }, padded })
     }
@@ -256,7 +269,8 @@ impl MemoryManager {
     /// They count as reserved until `page_freed`, in [`MemoryManager::usage`] and for the budget, but are in no
     /// report. Pages that only a dry run counted are forgotten. Cheap when there is nothing to do.
     pub fn sweep(&mut self, all: bool, freed: &mut Vec<PageId>) {
-        let Self { arenas, default_arena, persistent, host, ledger, swept, clock, .. } = self;
+        let Self { arenas, default_arena, persistent, host, ledger, swept, clock, displaced, .. } = self;
+        freed.append(displaced);
         for (index, entry) in arenas.iter_mut().enumerate() {
             let Some(arena) = entry else { continue };
             let is_left = arena.streams == 0 && *default_arena != index as u32;
@@ -359,6 +373,11 @@ impl MemoryManager {
         self.live.usage(dynamic + self.persistent.sums().bytes + self.ledger.leaving())
     }
 
+    /// Whether device memory is on its way back: swept, and not yet free.
+    pub fn is_leaving(&self) -> bool {
+        self.ledger.leaving() > 0
+    }
+
     /// The pools of an arena in order: the first that can.
     fn reserve_dynamic(
         &mut self,
@@ -378,7 +397,10 @@ impl MemoryManager {
             let at = PoolAt::Dynamic { arena, pool: at as u32 };
             match self.ledger.reserve(pool, at, padded, dry, self.clock) {
                 Ok(place) => return Ok((at, place)),
-                Err(miss @ Miss::Page { .. }) => return Err(self.shortage(miss, size)),
+                Err(miss @ Miss::Page { bytes, .. }) => {
+                    self.make_way(arena, bytes, padded);
+                    return Err(self.shortage(miss, size));
+                }
                 Err(miss) => last = Some(miss),
             }
         }
@@ -387,6 +409,26 @@ impl MemoryManager {
             return Err(Shortage::Failed(IoError::BufferTooBig { size, limit }));
         };
         Err(self.shortage(miss, size))
+    }
+
+    /// A page of `bytes` is asked for. Where a preset then holds too much beside what lives and lately lived, its empty
+    /// pages go, the oldest first: each pool alone may be within bounds while all of them are not.
+    fn make_way(&mut self, at: u32, bytes: u64, padded: u64) {
+        let Self { arenas, ledger, swept, displaced, .. } = self;
+        let Some(arena) = &mut arenas[at as usize] else { unreachable!("arena {at} is gone") };
+        if !arena.is_preset {
+            return;
+        }
+        let needed = arena.recent.peak().max(arena.live() + padded);
+        let most = needed + needed / SPARE_PART;
+        while arena.backed() + bytes > most {
+            let pools = arena.pools.iter_mut().enumerate();
+            let oldest = pools.filter_map(|(at, pool)| Some((pool.empty_since()?, at, pool)));
+            let Some((_, pool_at, pool)) = oldest.min_by_key(|(since, ..)| *since) else { return };
+            swept.clear();
+            pool.remove_oldest(swept);
+            ledger.leave(PoolAt::Dynamic { arena: at, pool: pool_at as u32 }, swept, displaced);
+        }
     }
 
     fn shortage(&self, miss: Miss, requested: u64) -> Shortage {
@@ -480,13 +522,40 @@ impl MemoryManager {
 
 impl Arena {
     fn new(layout: &MemoryPoolsConfig, limits: &MemoryLimits) -> Self {
-        Self { pools: shape::shapes(layout, limits).into_iter().map(Pool::new).collect(), streams: 0 }
+        Self {
+            pools: shape::shapes(layout, limits).into_iter().map(Pool::new).collect(),
+            streams: 0,
+            is_preset: matches!(layout, MemoryPoolsConfig::Preset(_)),
+            recent: Recent::default(),
+        }
+    }
+
+    /// A reservation was made in it.
+    fn note(&mut self, now: u64) {
+        if self.is_preset {
+            self.recent.turn(now, shape::IDLE_RESERVATIONS);
+            self.recent.reach(self.live());
+        }
+    }
+
+    /// Bytes that live, padding included.
+    fn live(&self) -> u64 {
+        self.pools.iter().map(Pool::live).sum()
+    }
+
+    /// Bytes of pages with memory.
+    fn backed(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.sums().bytes - pool.sums().bytes_unmapped).sum()
     }
 
     fn is_bare(&self) -> bool {
         self.pools.iter().all(Pool::is_bare)
     }
 }
+
+/// Of what lives and lately lived, the part that a preset may hold beside it when it asks for a page. What else it
+/// holds lies in pages that are in use.
+const SPARE_PART: u64 = 5;
 
 fn pool_of<'a>(arenas: &'a mut [Option<Arena>], persistent: &'a mut Pool, at: PoolAt) -> &'a mut Pool {
     match at {

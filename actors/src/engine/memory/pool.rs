@@ -134,7 +134,7 @@ enum Refused {
 
 /// The most bytes live at once in this window of reservations and the one before.
 #[derive(Debug, Clone, Copy, Default)]
-struct Recent {
+pub(super) struct Recent {
     live: u64,
     peak: u64,
     peak_before: u64,
@@ -182,7 +182,7 @@ impl Pool {
         let slot = self.offsets.page(range);
         let page = &mut self.pages[slot as usize];
         page.live -= padded;
-        self.recent.live -= padded;
+        self.recent.reach(self.recent.live - padded);
         let backing = page.backing();
         if self.offsets.free(range, backing).is_some() {
             self.keep_empty(slot, now);
@@ -278,6 +278,18 @@ impl Pool {
         self.trim(now, swept);
     }
 
+    /// When the page with memory that has been empty for longest became so.
+    pub(super) fn empty_since(&self) -> Option<u64> {
+        self.empty.iter().map(|empty| empty.since).min()
+    }
+
+    /// Takes out the page with memory that has been empty for longest.
+    pub(super) fn remove_oldest(&mut self, swept: &mut Vec<Swept>) {
+        if let Some(at) = self.oldest_empty() {
+            self.remove_page(at, Backing::Backed, swept);
+        }
+    }
+
     /// Whether nothing is left of it: no page, and none asked for.
     pub(super) fn is_bare(&self) -> bool {
         self.sums.pages == 0 && self.asked == 0
@@ -285,6 +297,11 @@ impl Pool {
 
     pub(super) fn sums(&self) -> Sums {
         self.sums
+    }
+
+    /// Bytes that live, padding included.
+    pub(super) fn live(&self) -> u64 {
+        self.recent.live
     }
 
     /// Bytes that live in memory of the device, padding included.
@@ -314,8 +331,7 @@ impl Pool {
     fn place(&mut self, range: RangeId, padded: u64) -> Place {
         let page = &mut self.pages[self.offsets.page(range) as usize];
         page.live += padded;
-        self.recent.live += padded;
-        self.recent.peak = self.recent.peak.max(self.recent.live);
+        self.recent.reach(self.recent.live + padded);
         Place { page: page.id, offset: self.offsets.offset(range), range }
     }
 
@@ -451,7 +467,7 @@ impl Pool {
     fn trim(&mut self, now: u64, swept: &mut Vec<Swept>) {
         let (true, Some(window)) = (self.shape.idle.trim, self.shape.idle.period) else { return };
         self.recent.turn(now, window);
-        let needed = self.recent.peak.max(self.recent.peak_before);
+        let needed = self.recent.peak();
         let spare = |pool: &Self| (pool.sums.bytes - pool.sums.bytes_unmapped).saturating_sub(needed);
         while spare(self) > needed / 4
             && let Some(at) = self.oldest_empty_within(spare(self))
@@ -521,8 +537,18 @@ impl Page {
 }
 
 impl Recent {
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.max(self.peak_before)
+    }
+
+    /// So much lives.
+    pub(super) fn reach(&mut self, live: u64) {
+        self.live = live;
+        self.peak = self.peak.max(live);
+    }
+
     /// Starts the next window when this one is over.
-    fn turn(&mut self, now: u64, window: u64) {
+    pub(super) fn turn(&mut self, now: u64, window: u64) {
         if now.saturating_sub(self.since) >= window {
             *self = Self { live: self.live, peak: self.live, peak_before: self.peak, since: now };
         }

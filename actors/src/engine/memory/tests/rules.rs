@@ -34,6 +34,21 @@ fn a_size_above_the_largest_page_is_too_big() {
 }
 
 #[test]
+fn a_size_above_the_budget_is_too_big_and_one_below_is_out_of_memory() {
+    let mut model = Model::new(MemoryLimits { budget: 2 * MIB, ..SMALL });
+    model.reserve(ONE, MIB).expect("room");
+
+    let never = model.reserve(ONE, 2 * MIB + 1).unwrap_err();
+    let later = model.reserve(ONE, 2 * MIB).unwrap_err();
+
+    assert!(matches!(never, IoError::BufferTooBig { limit, .. } if limit == 2 * MIB), "{never:?}");
+    assert!(matches!(later, IoError::OutOfMemory { in_use: MIB, .. }), "{later:?}");
+    model.release(0);
+    model.settle();
+    assert!(model.reserve(ONE, 2 * MIB).is_ok());
+}
+
+#[test]
 fn a_size_that_no_pool_takes_names_the_largest_that_one_takes() {
     let mut model = with(LARGE, vec![sliced(2 * MIB, None), sliced(MIB, None)]);
 
@@ -227,6 +242,24 @@ fn a_preset_keeps_what_a_loop_needs_and_trims_what_it_does_not() {
 }
 
 #[test]
+fn a_pool_of_a_preset_that_grows_takes_the_place_of_empty_pages_of_the_others() {
+    let mut model = Model::new(LARGE);
+    for _ in 0..1600 {
+        model.reserve(ONE, 64 * KIB).expect("room");
+    }
+    model.release_all();
+    for _ in 0..100 {
+        model.reserve(ONE, MIB).expect("room");
+        model.sweep(false);
+        model.free_swept();
+        model.check();
+    }
+
+    let reserved = model.manager.usage().bytes_reserved;
+    assert!(reserved <= 125 * MIB, "{reserved}");
+}
+
+#[test]
 fn persistent_memory_goes_by_a_cleanup_alone() {
     let mut model = Model::new(LARGE);
     model.manager.set_mode(ONE, MemoryAllocationMode::Persistent);
@@ -363,7 +396,7 @@ fn a_layout_is_for_the_stream_that_installs_it_and_for_those_seen_later() {
 
     assert_eq!(refused, Err(InstallMemoryPoolsError::PoolsInUse { bytes_in_use: MIB }));
     let pools = |model: &mut Model, stream| model.manager.report(StreamId(stream)).dynamic.len();
-    assert_eq!([pools(&mut model, 1), pools(&mut model, 2), pools(&mut model, 3)], [4, 4, 1]);
+    assert_eq!([pools(&mut model, 1), pools(&mut model, 2), pools(&mut model, 3)], [2, 2, 1]);
     model.release(0);
     assert_eq!(model.manager.install(ONE, &layout), Ok(()));
     assert_eq!(pools(&mut model, 1), 1);
