@@ -396,12 +396,13 @@ impl<D: Device> DeviceActor<D> {
         Ok(())
     }
 
-    /// Ends the trace. The disk is waited for beside the actor.
+    /// Ends the trace, with the levels at its end. The disk is waited for beside the actor.
     fn stop_trace(&mut self, reply: Reply<Result<TraceSummary, ServerError>>) {
         self.engine.set_tracing(false);
-        let Some(trace) = self.trace.take() else {
+        let Some(mut trace) = self.trace.take() else {
             return reply.send(Err(ServerError::Generic { reason: "no trace of the device is going on".to_owned() }));
         };
+        trace.level(self.engine.levels(), self.inbox.mailbox().in_flight());
         let window = trace.age();
         tokio::task::spawn_blocking(move || reply.send(trace.end(window)));
     }

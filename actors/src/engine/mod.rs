@@ -436,15 +436,14 @@ impl Engine {
     ) {
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access(accesses);
         self.separate(conflicts, out);
-        if self.tracing {
-            let work = work(self);
-            self.put_noted(stream, work, out, put);
-        } else {
-            put(&mut out.commands);
-        }
+        put(&mut out.commands);
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, work(self), start, out);
+        }
     }
 
     /// Puts a barrier where the next command conflicts with something.
@@ -543,7 +542,11 @@ impl Engine {
             self.windows.give_back(slot);
         }
         self.hand_over_notes(done, out);
-        for waiter in done.waiters.drain(..) {
+        for waiter in done.waiters.extract_if(.., |waiter| !matches!(waiter, Waiter::Ticks { .. })) {
+            self.answer(waiter, out);
+        }
+        // The last first: a caller that waits for times one by one is woken once, when all of a submission are there.
+        for waiter in done.waiters.drain(..).rev() {
             self.answer(waiter, out);
         }
     }

@@ -208,15 +208,10 @@ impl Engine {
         }
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access_everything();
         self.separate(conflicts, out);
-        if self.tracing {
-            self.put_noted(stream, Work::Replay { launches }, out, |commands| {
-                commands.list.push(Command::Replay(recording))
-            });
-        } else {
-            out.commands.list.push(Command::Replay(recording));
-        }
+        out.commands.list.push(Command::Replay(recording));
         if self.options.limits.late_failures
             && let Some(graph) = self.graphs.get(&id)
         {
@@ -225,6 +220,9 @@ impl Engine {
         }
         self.tally.replays += 1;
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, Work::Replay { launches }, start, out);
+        }
         self.timeline.open.launches += usize::from(budgeted);
         Ok(true)
     }
