@@ -8,7 +8,7 @@
 # VKACTOR_DEVICE chooses the device. Keep the machine quiet: nothing else should run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-benches=(launch replay copy devices memory)
+benches=(launch replay copy devices memory profile)
 
 if [ "${1:-}" = --build ]; then
     out=${2:?--build needs a folder}

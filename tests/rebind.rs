@@ -24,15 +24,15 @@ fn add(client: &Client, x: &Handle, y: &Handle) {
 }
 
 fn captured(client: &Client, run: impl FnOnce()) -> Graph {
-    client.graph_prepare().unwrap();
-    client.start_capture().unwrap();
+    client.graph_prepare().expect("no window is open");
+    client.start_capture().expect("the stream is prepared");
     run();
-    client.stop_capture().unwrap()
+    client.stop_capture().expect("the window is good")
 }
 
 #[track_caller]
 fn assert_all(client: &Client, handle: &Handle, value: u32) {
-    let bytes = client.read_one(handle.clone()).unwrap();
+    let bytes = client.read_one(handle.clone()).expect("the buffer is good");
     assert_eq!(bytemuck::pod_collect_to_vec::<u8, u32>(&bytes), [value; 100]);
 }
 

@@ -318,6 +318,11 @@ impl<D: Device> DeviceActor<D> {
             Action::StartTrace { at, sink, reply } => reply.send(self.start_trace(at, sink)),
             Action::StopTrace { reply } => self.stop_trace(reply),
             Action::Submit { value, commands } => self.submit(value, commands),
+            Action::TakeIn { bytes, reply } => {
+                let mailbox = self.inbox.mailbox();
+                let take = |bytes| self.guests.take_in(&mut self.device, mailbox, bytes);
+                reply.send(Ok(bytes.iter().map(take).collect()));
+            }
             Action::Ticks { start, end, reply } => reply.send(self.ticks(start, end)),
             Action::Trace { value, noted } => self.trace(value, noted),
         }
@@ -391,12 +396,13 @@ impl<D: Device> DeviceActor<D> {
         Ok(())
     }
 
-    /// Ends the trace. The disk is waited for beside the actor.
+    /// Ends the trace, with the levels at its end. The disk is waited for beside the actor.
     fn stop_trace(&mut self, reply: Reply<Result<TraceSummary, ServerError>>) {
         self.engine.set_tracing(false);
-        let Some(trace) = self.trace.take() else {
+        let Some(mut trace) = self.trace.take() else {
             return reply.send(Err(ServerError::Generic { reason: "no trace of the device is going on".to_owned() }));
         };
+        trace.level(self.engine.levels(), self.inbox.mailbox().in_flight());
         let window = trace.age();
         tokio::task::spawn_blocking(move || reply.send(trace.end(window)));
     }

@@ -232,6 +232,13 @@ pub enum Body {
         /// The answer.
         reply: Reply<Result<(), ServerError>>,
     },
+    /// Pin bytes where they lie.
+    TakeIn {
+        /// Bytes of regions.
+        bytes: Vec<Bytes>,
+        /// The same, pinned, or nothing for those that the device cannot reach.
+        reply: Reply<Result<Vec<Option<Bytes>>, ServerError>>,
+    },
     /// A call about the trace of the device.
     Trace(TraceCall),
     /// Sum up memory over all streams.

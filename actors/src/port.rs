@@ -179,9 +179,9 @@ pub fn wrong_source(kernel: &str, reason: impl Into<String>) -> LaunchError {
 /// commands up to its end are done and what they wrote to host pages can be read.
 ///
 /// # Failures
-/// Where a kernel can break off, as a closure that panics, the device posts
-/// [`Event::Failed`] before the timeline reaches the submission's value. Who sees the
-/// value reached, by [`Device::reached`] or by an event, finds the failure in the mailbox already.
+/// Where a kernel can break off, as a closure that panics, the device posts [`Event::Failed`] before the timeline
+/// reaches the submission's value. Who sees the value reached, by [`Device::reached`] or by an event, finds the failure
+/// in the mailbox already.
 ///
 /// # What the caller owes
 /// Ids are fresh when they are given and known when they are used; ranges lie inside their pages; nothing is freed

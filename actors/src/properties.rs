@@ -106,7 +106,7 @@ pub struct Features {
     pub subgroups: bool,
     /// Shapes of the matrix units.
     pub matrix: Vec<MatrixShape>,
-    /// Bytes move between devices of the runtime without the host.
+    /// Bytes move between devices of the runtime without a copy by the host.
     pub device_transport: bool,
     /// Host memory can be imported as it lies.
     pub host_import: bool,

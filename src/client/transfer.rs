@@ -10,13 +10,14 @@ use vkactor_actors::properties::ElemType;
 use vkactor_actors::tensor::{CopyDescriptor, Rows};
 
 impl Client {
-    /// Moves bytes into host memory that this device reads by itself, so that [`Client::create`] and
+    /// Makes bytes lie in host memory that this device reads by itself, so that [`Client::create`] and
     /// [`Client::write`] of them copy nothing on the host. Bytes of files and lazy bytes are fetched first; with
     /// `file_only` those of files alone are taken. Pinned bytes and empty ones stay as they are, and so do bytes that
     /// cannot be had: whoever looks at those is told.
     ///
     /// # Ordering
-    /// Blocks until the bytes are copied, by the caller's thread. It does not wait for work on the device.
+    /// Blocks until it is done. It does not wait for work on the device. Large bytes are pinned where they lie, where
+    /// the device can ([`Features::host_import`](crate::Features)); the others are copied by the caller's thread.
     pub fn staging<'a, I>(&self, bytes: I, file_only: bool)
     where
         I: Iterator<Item = &'a mut Bytes>,
@@ -53,10 +54,44 @@ impl Client {
         if batch.is_empty() {
             return;
         }
+        let batch = self.pin_in_place(batch);
+        if batch.is_empty() {
+            return;
+        }
         match self.borrow_pinned(batch.iter().map(|(_, bytes)| bytes.len() as u64).collect()) {
             Ok(places) => batch.into_iter().zip(places).for_each(|((slot, bytes), fill)| *slot = fill.write(&bytes)),
             Err(error) => tracing::warn!(%error, "bytes were not staged"),
         }
+    }
+
+    /// Pins large bytes where they lie, where the device can. What is left has to be copied.
+    fn pin_in_place<'a>(&self, batch: Vec<(&'a mut Bytes, Bytes)>) -> Vec<(&'a mut Bytes, Bytes)> {
+        if !self.features().host_import {
+            return batch;
+        }
+        let lend = |bytes: &Bytes| if bytes.len() < IMPORT_BYTES_MIN { None } else { vkactor_vulkan::lend(bytes) };
+        let (mut left, mut slots, mut lent) = (Vec::new(), Vec::new(), Vec::new());
+        for (slot, bytes) in batch {
+            match lend(&bytes) {
+                Some(one) => {
+                    slots.push((slot, bytes));
+                    lent.push(one);
+                }
+                None => left.push((slot, bytes)),
+            }
+        }
+        if lent.is_empty() {
+            return left;
+        }
+        let taken = self.ask_and_wait(|reply| Body::TakeIn { bytes: lent, reply });
+        let taken = taken.unwrap_or_else(|_: ServerError| vec![None; slots.len()]);
+        for ((slot, bytes), pinned) in slots.into_iter().zip(taken) {
+            match pinned {
+                Some(pinned) => *slot = pinned,
+                None => left.push((slot, bytes)),
+            }
+        }
+        left
     }
 
     /// Pinned memory of these sizes, none of them zero, for the caller to fill.
@@ -124,6 +159,9 @@ fn at_hand(slot: &Bytes) -> Result<Bytes, ServerError> {
     }
 }
 
+/// Bytes that are worth pinning where they lie: on an H200's host 1 MiB takes 0.08 ms to pin and 0.2 ms to let go, and
+/// 0.1 ms to copy to memory that is pinned already; 16 MiB 0.7, 0.5 and 1.7 ms, and much more to memory that is not.
+const IMPORT_BYTES_MIN: usize = 4 << 20;
 /// Bytes of pinned memory that are asked for at once: more would lie idle for longer than it takes to fill them, and
 /// fewer would make the way to the actor tell (64 MiB are copied in 7 ms).
 const LENT_BYTES: usize = 64 << 20;

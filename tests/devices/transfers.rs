@@ -159,3 +159,38 @@ fn pinned_bytes_of_one_device_are_written_to_another() {
         }
     });
 }
+
+#[test]
+fn a_transfer_out_of_a_capture_window_is_refused_and_does_the_window_no_harm() {
+    guarded(|| {
+        let client = device();
+        for to in [client.fork(), device()] {
+            let mut recording = client.fork();
+            let src = recording.create(Bytes::from(vec![1; 64]));
+            recording.graph_prepare().unwrap();
+            recording.start_capture().unwrap();
+            let dst = recording.to_client(src.clone(), &to, ElemType::U8);
+            recording.stop_capture().unwrap();
+            let error = to.read_one(dst.clone()).unwrap_err();
+            assert!(roots(&error).iter().all(|e| matches!(e, ServerError::Graph { .. })), "{error}");
+            let again = recording.to_client(src, &to, ElemType::U8);
+            assert_eq!(to.read_one(again).unwrap()[..], [1; 64]);
+        }
+    });
+}
+
+#[test]
+fn a_transfer_into_a_capture_window_dooms_it() {
+    guarded(|| {
+        let client = device();
+        for mut from in [client.fork(), device()] {
+            let recording = client.fork();
+            let src = from.create(Bytes::from(vec![1; 64]));
+            recording.graph_prepare().unwrap();
+            recording.start_capture().unwrap();
+            let dst = from.to_client(src, &recording, ElemType::U8);
+            assert!(recording.stop_capture().is_err());
+            assert!(recording.read_one(dst).is_err());
+        }
+    });
+}

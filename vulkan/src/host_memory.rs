@@ -1,12 +1,15 @@
-//! Host memory of our own that devices import: the one that made it, and others that copy from it.
+//! Host memory that devices import: our own, which one device makes and others copy from, and that of a user's bytes.
 
 use crate::device::DeviceShared;
 use ash::vk;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use vkactor_actors::bytes::{AllocationProperty, Bytes, Pinned};
+use vkactor_actors::engine::command::Span;
+use vkactor_actors::id::ActorId;
 use vkactor_actors::port::{DeviceError, PageKind};
-use vkactor_actors::region::Region;
+use vkactor_actors::region::{Region, RegionOwner, RegionSpan};
 
 /// How all imported memory is known to Vulkan.
 pub(crate) const HANDLE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
@@ -16,7 +19,17 @@ pub(crate) const HANDLE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryH
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: u64,
+    keep: Keep,
+}
+
+/// What keeps the memory there.
+#[derive(Debug)]
+enum Keep {
+    /// It is our own, of this layout.
+    Own(Layout),
+    /// It is that of these bytes, and of whatever else lies on their first and last page.
+    Lent { _bytes: Bytes },
 }
 
 // SAFETY: it owns plain bytes, and hands out nothing but their address; who reads and writes behind it when is V4.
@@ -34,7 +47,18 @@ impl HostMemory {
         }
         // SAFETY: the layout has a size. Zeroing would touch every page once before the device pins it.
         let start = NonNull::new(unsafe { alloc(layout) })?;
-        Some(Self { start, layout })
+        Some(Self { start, bytes: layout.size() as u64, keep: Keep::Own(layout) })
+    }
+
+    /// The whole pages that `bytes` lie on, and where they start there. Devices must not write to it.
+    fn under(bytes: &Bytes) -> Option<(Self, u64)> {
+        let first = NonNull::from(bytes.first()?).cast::<u8>();
+        let offset = first.as_ptr().addr() % PAGE_BYTES;
+        let size = offset.checked_add(bytes.len())?.checked_next_multiple_of(PAGE_BYTES)?;
+        // The page that a byte lies on starts in front of it.
+        let start = NonNull::new(first.as_ptr().wrapping_sub(offset))?;
+        let keep = Keep::Lent { _bytes: bytes.clone() };
+        Some((Self { start, bytes: size as u64, keep }, offset as u64))
     }
 
     /// The first byte.
@@ -44,15 +68,17 @@ impl HostMemory {
 
     /// How many bytes there are: whole units of the alignment.
     pub(crate) fn bytes(&self) -> u64 {
-        self.layout.size() as u64
+        self.bytes
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout, and freed here only. Every import holds the region that owns
-        // `self` (V1), so no device has it any more.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        // Every import holds the region that owns `self` (V1), so no device has it any more.
+        if let Keep::Own(layout) = self.keep {
+            // SAFETY: allocated by `new` with this layout, and freed here only.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
     }
 }
 
@@ -64,6 +90,40 @@ pub(crate) fn importable(shared: &DeviceShared, bytes: u64, kind: PageKind) -> O
         PageKind::Readback | PageKind::Upload => HostMemory::new(bytes, shared.plan.import_alignment?),
     }
 }
+
+/// Bytes that lie in ordinary memory, as devices may import them from where they are; `None` for no bytes, and for
+/// bytes that are not at hand.
+pub fn lend(bytes: &Bytes) -> Option<Bytes> {
+    if bytes.property() != AllocationProperty::Native {
+        return None;
+    }
+    let (memory, offset) = HostMemory::under(bytes)?;
+    Some(Bytes::from_pinned(Arc::new(Lent { bytes: bytes.clone(), owner: RegionOwner::new(memory), offset })))
+}
+
+/// A user's bytes, as a region that any device may take in.
+struct Lent {
+    bytes: Bytes,
+    owner: RegionOwner,
+    offset: u64,
+}
+
+impl Pinned for Lent {
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn place(&self, _: ActorId) -> Option<Span> {
+        None
+    }
+
+    fn region(&self) -> Option<RegionSpan> {
+        Some(RegionSpan { region: self.owner.region().clone(), offset: self.offset })
+    }
+}
+
+/// What memory of others is cut to. Devices that want coarser units copy from where the host has put it.
+const PAGE_BYTES: usize = 4096;
 
 /// Device memory over host memory. Complete, or never made.
 #[derive(Debug)]
@@ -151,6 +211,18 @@ fn refused(shared: &DeviceShared, result: vk::Result) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lent_bytes_lie_on_whole_pages_where_they_were() {
+        for len in [1, 4096, 100_000, 1 << 20] {
+            let bytes = Bytes::from(vec![7; len]);
+            let (memory, offset) = HostMemory::under(&bytes).expect("there are bytes");
+            assert_eq!(memory.start().as_ptr().addr() + offset as usize, bytes.as_ptr().addr());
+            assert!(memory.start().as_ptr().addr() % 4096 == 0 && memory.bytes() % 4096 == 0);
+            assert!(memory.bytes() >= offset + len as u64 && memory.bytes() < offset + len as u64 + 4096);
+        }
+        assert!(lend(&Bytes::default()).is_none());
+    }
 
     #[test]
     fn memory_is_aligned_and_of_whole_units() {

@@ -52,6 +52,7 @@ mod timeline;
 mod watcher;
 
 pub use compiler::VulkanCompiler;
+pub use host_memory::lend;
 pub use info::{DeviceInfo, DeviceKind, Listing, RefusedDevice};
 pub use inventory::{DeviceInventory, MemoryHeap, QueueFamily};
 pub use messages::{validation_error_count, validation_errors};

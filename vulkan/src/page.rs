@@ -163,8 +163,8 @@ impl PageMemory {
     fn slice(&self, offset: u64, len: u64) -> &[u8] {
         self.check(offset, len);
         let Some(Mapping(start)) = self.mapped else { unreachable!("the host looks into a device page") };
-        // SAFETY: V8: `check`. V4: the engine leaves the range alone while it is shown. It stays mapped as long as
-        // `self`.
+        // SAFETY: V8: `check`. V4: the engine shows the range when it has been written, and leaves it alone while it is
+        // shown. It stays mapped as long as `self`.
         unsafe { std::slice::from_raw_parts(start.as_ptr().add(offset as usize), len as usize) }
     }
 

@@ -250,6 +250,13 @@ pub enum Action {
         /// What to record.
         commands: Commands,
     },
+    /// Make regions known to the device, and answer.
+    TakeIn {
+        /// Bytes of them.
+        bytes: Vec<Bytes>,
+        /// Who asks.
+        reply: Reply<Result<Vec<Option<Bytes>>, ServerError>>,
+    },
     /// Read two timestamps and answer.
     Ticks {
         /// Start of the window.

@@ -21,13 +21,13 @@ impl Engine {
     ) {
         assert!(rows.extent() <= from.size && rows.dense_bytes() <= to.size, "{rows:?} of {from:?} to {to:?}");
         assert!(from.buffer != to.buffer, "{from:?} is copied within itself");
-        if let Err(error) = self.allow(stream, "a copy") {
-            return self.spoil(stream, to, error);
-        }
-        // The new buffer may belong to a stream that is recording: there a copy is a write.
+        // The new buffer may belong to a stream that is recording: there a copy is a write, and a read where it is from.
         let target = self.buffers.get(to.buffer).map_or(stream, |buffer| buffer.stream);
         if self.refuse_in_window(target, to) || self.memory.is_dry(stream) {
             return;
+        }
+        if let Err(error) = self.allow(stream, "a copy") {
+            return self.buffers.fail(to, error);
         }
         let mut found = Found::default();
         self.buffers.find(from, &mut found);

@@ -170,6 +170,7 @@ pub(crate) fn keeps_stream_order(body: &Body) -> bool {
             | Body::Release { .. }
             | Body::Report { .. }
             | Body::Stop
+            | Body::TakeIn { .. }
             | Body::Usage { .. }
             | Body::Graph(GraphCall::Drop { .. })
     )
@@ -201,6 +202,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Record { .. }
         | Body::Report { .. }
         | Body::Stop
+        | Body::TakeIn { .. }
         | Body::Trace(_)
         | Body::Usage { .. } => false,
     }

@@ -214,30 +214,6 @@ impl Engine {
         }
     }
 
-    /// The shell has asked the device for the page of [`Action::AllocatePage`].
-    pub fn page_answered(&mut self, page: PageId, granted: bool, out: &mut Outbox) {
-        if granted {
-            self.memory.page_granted(page);
-        } else {
-            self.memory.page_refused(page);
-        }
-        self.awaiting_page = false;
-        while !self.awaiting_page
-            && let Some(next) = self.parked.pop_front()
-        {
-            match next {
-                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
-                Parked::Behind(held) => self.reconsider(held, out),
-            }
-        }
-        if granted {
-            self.feed(out);
-        } else {
-            self.break_circle();
-        }
-        self.let_in(out);
-    }
-
     /// The events of a turn are handled, and `idle` tells that no more are waiting: decides whether to submit.
     pub fn end_turn(&mut self, idle: bool, out: &mut Outbox) {
         if idle && (self.urgent || self.timeline.in_flight() < SUBMISSIONS_AHEAD) {
@@ -379,6 +355,10 @@ impl Engine {
                 self.submit(out);
             }
             Body::Sync { ranges, reply } => self.sync(stream, ranges, reply, out),
+            Body::TakeIn { bytes, reply } => match self.alive() {
+                Ok(()) => out.actions.push(Action::TakeIn { bytes, reply }),
+                Err(error) => reply.send(Err(error)),
+            },
             Body::Trace(call) => self.trace_call(call, out),
             Body::Usage { reply } => reply.send(self.memory.usage()),
             Body::Write { to, rows, bytes, budget, placed } => {
@@ -432,15 +412,14 @@ impl Engine {
     ) {
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access(accesses);
         self.separate(conflicts, out);
-        if self.tracing {
-            let work = work(self);
-            self.put_noted(stream, work, out, put);
-        } else {
-            put(&mut out.commands);
-        }
+        put(&mut out.commands);
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, work(self), start, out);
+        }
     }
 
     /// Puts a barrier where the next command conflicts with something.
@@ -539,7 +518,11 @@ impl Engine {
             self.windows.give_back(slot);
         }
         self.hand_over_notes(done, out);
-        for waiter in done.waiters.drain(..) {
+        for waiter in done.waiters.extract_if(.., |waiter| !matches!(waiter, Waiter::Ticks { .. })) {
+            self.answer(waiter, out);
+        }
+        // The last first: a caller that waits for times one by one is woken once, when all of a submission are there.
+        for waiter in done.waiters.drain(..).rev() {
             self.answer(waiter, out);
         }
     }

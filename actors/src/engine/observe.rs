@@ -1,7 +1,7 @@
 //! What an operator sees of the engine: counts of what it did, levels of what is going on, and notes for a trace.
 
 use crate::engine::Engine;
-use crate::engine::command::{Action, Command, Commands, Groups, Outbox, TimestampSlot};
+use crate::engine::command::{Action, Command, Groups, Outbox, TimestampSlot};
 use crate::engine::memory::MemoryUsage;
 use crate::engine::timeline::{Submission, Waiter};
 use crate::id::StreamId;
@@ -132,19 +132,15 @@ impl Engine {
         }
     }
 
-    /// Puts a command between two timestamps, and notes it.
+    /// Takes the time before a command, while there is a trace.
+    pub(super) fn begin_note(&mut self, out: &mut Outbox) -> Option<TimestampSlot> {
+        self.tracing.then(|| self.take_time(1, out))
+    }
+
+    /// Takes the time behind a command, and notes it.
     #[cold]
-    pub(super) fn put_noted(
-        &mut self,
-        stream: StreamId,
-        work: Work,
-        out: &mut Outbox,
-        put: impl FnOnce(&mut Commands),
-    ) {
-        let (start, end) = (self.windows.take(1), self.windows.take(1));
-        out.commands.list.push(Command::Timestamp(start));
-        put(&mut out.commands);
-        out.commands.list.push(Command::Timestamp(end));
+    pub(super) fn end_note(&mut self, stream: StreamId, work: Work, start: TimestampSlot, out: &mut Outbox) {
+        let end = self.take_time(1, out);
         self.timeline.open.noted.push(Noted { stream, work, start, end });
     }
 

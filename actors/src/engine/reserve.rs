@@ -1,6 +1,6 @@
 //! Reservations and releases, and what happens when memory runs out.
 
-use crate::engine::command::{Action, Command, Outbox, Span};
+use crate::engine::command::{Action, Command, Outbox, PageId, Span};
 use crate::engine::hazard::Access;
 use crate::engine::hold::Reason;
 use crate::engine::memory::{Shortage, Slice};
@@ -153,6 +153,30 @@ impl Engine {
         {
             self.memory.release(slice.id);
         }
+    }
+
+    /// The shell has asked the device for the page of [`Action::AllocatePage`].
+    pub fn page_answered(&mut self, page: PageId, granted: bool, out: &mut Outbox) {
+        if granted {
+            self.memory.page_granted(page);
+        } else {
+            self.memory.page_refused(page);
+        }
+        self.awaiting_page = false;
+        while !self.awaiting_page
+            && let Some(next) = self.parked.pop_front()
+        {
+            match next {
+                Parked::Again(envelope, waited) => self.perform_again(envelope, waited, out),
+                Parked::Behind(held) => self.reconsider(held, out),
+            }
+        }
+        if granted {
+            self.feed(out);
+        } else {
+            self.break_circle();
+        }
+        self.let_in(out);
     }
 
     /// A message needs memory that is not there.

@@ -133,7 +133,6 @@ impl Engine {
             self.discard(&recording, &cause);
             return Err(cause);
         }
-        let score = recording.tape.score();
         let id = self.next_graph();
         let graph = self.keep(id, *recording);
         let held = graph.buffers.iter().filter_map(|b| self.buffers.get(*b)?.slice).map(|s| s.padded).sum::<u64>();
@@ -141,7 +140,7 @@ impl Engine {
             graph: id,
             kind: self.options.properties.features.graph,
             launches: graph.tape.len(),
-            barriers: score.barriers,
+            barriers: graph.score.barriers,
             bytes_held: held + graph.owned.iter().map(|s| s.padded).sum::<u64>(),
         };
         tracing::debug!(
@@ -152,8 +151,9 @@ impl Engine {
             bytes = sealed.bytes_held,
             "captured"
         );
+        let tape = graph.score.commands.clone();
         self.graphs.insert(id, graph);
-        Ok((sealed, score.commands))
+        Ok((sealed, tape))
     }
 
     fn next_graph(&mut self) -> GraphId {
@@ -177,6 +177,7 @@ impl Engine {
         outputs.dedup_by_key(|(r, _)| key(r));
         Graph {
             recording: id,
+            score: recording.tape.score(),
             tape: recording.tape,
             buffers: recording.buffers,
             owned: recording.owned,
@@ -207,15 +208,10 @@ impl Engine {
         }
         self.make_room(out);
         self.begin_work(stream, out);
+        let noted = self.begin_note(out);
         let conflicts = self.hazards.access_everything();
         self.separate(conflicts, out);
-        if self.tracing {
-            self.put_noted(stream, Work::Replay { launches }, out, |commands| {
-                commands.list.push(Command::Replay(recording))
-            });
-        } else {
-            out.commands.list.push(Command::Replay(recording));
-        }
+        out.commands.list.push(Command::Replay(recording));
         if self.options.limits.late_failures
             && let Some(graph) = self.graphs.get(&id)
         {
@@ -224,6 +220,9 @@ impl Engine {
         }
         self.tally.replays += 1;
         self.timeline.open.commands += 1;
+        if let Some(start) = noted {
+            self.end_note(stream, Work::Replay { launches }, start, out);
+        }
         self.timeline.open.launches += usize::from(budgeted);
         Ok(true)
     }
@@ -260,12 +259,12 @@ impl Engine {
             Ok(rebound) => rebound,
             Err(error) => return reply.send(Err(error)),
         };
-        let score = rebound.tape.score();
+        let tape = rebound.score.commands.clone();
         let sealed = Sealed {
             graph: id,
             kind: self.options.properties.features.graph,
             launches: rebound.tape.len(),
-            barriers: score.barriers,
+            barriers: rebound.score.barriers,
             bytes_held: 0,
         };
         let recording = rebound.recording;
@@ -274,7 +273,7 @@ impl Engine {
         let like = Some(before.recording);
         graph.before = Some(Box::new(before));
         let reply = SealReply::Rebound(reply);
-        out.actions.push(Action::Seal { recording, like, sealed, tape: score.commands, reply });
+        out.actions.push(Action::Seal { recording, like, sealed, tape, reply });
     }
 
     /// What a graph becomes with `new` in the place of `old`, under a new recording.

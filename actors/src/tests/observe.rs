@@ -72,6 +72,26 @@ fn a_trace_changes_no_bytes_whatever_the_order() {
 }
 
 #[test]
+fn a_trace_takes_one_time_between_two_commands() {
+    let file = Scratch::new("times");
+    let mut rig = Rig::new(SimOptions::default());
+    let buffer = rig.reserve(StreamId(1), 64);
+    let range = BufferRange { buffer, offset: 0, size: 64 };
+    let fill = rig.kernels.fill.clone();
+    rig.launch(StreamId(1), &fill, &[range], &[1]);
+    rig.sync().unwrap();
+    begin(&mut rig, &file.0).unwrap();
+    let before = rig.control.counters();
+    (0..5).for_each(|_| rig.launch(StreamId(1), &fill, &[range], &[1]));
+    rig.sync().unwrap();
+    let after = rig.control.counters();
+    assert_eq!(after.dispatches - before.dispatches, 5);
+    assert_eq!(after.commands - before.commands, 5 + 6, "launches and timestamps");
+    assert_eq!(end(&mut rig).unwrap().slices, 5);
+    assert_eq!(rig.timestamps()[0], 0);
+}
+
+#[test]
 fn a_trace_of_a_lost_device_ends_well_and_another_is_refused() {
     let (file, other) = (Scratch::new("lost"), Scratch::new("later"));
     let mut rig = Rig::new(SimOptions::default());

@@ -21,22 +21,24 @@ fn rig(seed: u64, host_import: bool) -> Rig {
 fn filled(rig: &mut Rig, value: u32) -> BufferRange {
     let range = BufferRange { buffer: rig.reserve(STREAM, 4 * WORDS as u64), offset: 0, size: 4 * WORDS as u64 };
     rig.write(STREAM, range, &[value; WORDS]);
+    settle(rig);
     range
 }
 
-/// Runs all that was sent.
+/// Runs all that was sent. Otherwise the device stands still.
 fn settle(rig: &mut Rig) {
-    rig.mailbox.send(STREAM, Body::Flush { reply: crate::reply::reply().0 });
-    rig.turn();
-    rig.control.run();
-    rig.turn();
+    rig.control.auto_run(true);
+    rig.sync().unwrap();
+    rig.control.auto_run(false);
 }
 
 /// The bytes of a range, pinned by the device that has them.
 fn fetch(rig: &mut Rig, range: BufferRange) -> Bytes {
     let answer = rig.begin_read(STREAM, range);
-    settle(rig);
-    rig.wait(answer).unwrap().unwrap().remove(0)
+    rig.control.auto_run(true);
+    let bytes = rig.wait(answer).unwrap().unwrap().remove(0);
+    rig.control.auto_run(false);
+    bytes
 }
 
 fn put(rig: &mut Rig, to: BufferRange, bytes: Bytes) {
@@ -56,7 +58,6 @@ fn bytes_of_another_device_are_copied_from_where_they_lie() {
     for (host_import, pages) in [(true, 1), (false, 0)] {
         let (mut from, mut to) = (rig(1, true), rig(2, host_import));
         let (source, target) = (filled(&mut from, 7), filled(&mut to, 0));
-        settle(&mut to);
         let before = to.control.counters();
         for _ in 0..3 {
             let bytes = fetch(&mut from, source);
@@ -91,7 +92,6 @@ fn a_device_that_stops_is_let_go_by_the_others_when_their_copies_are_done() {
     let (mut from, mut to) = (rig(1, true), rig(2, true));
     let source = filled(&mut from, 7);
     let (target, again) = (filled(&mut to, 0), filled(&mut to, 0));
-    settle(&mut to);
     let before = to.control.counters().pages;
     let bytes = fetch(&mut from, source);
     put(&mut to, target, bytes.clone());
@@ -110,6 +110,7 @@ fn a_device_that_stops_is_let_go_by_the_others_when_their_copies_are_done() {
 fn a_copy_on_the_device_takes_rows_and_what_spoils_them() {
     let mut rig = Rig::new(SimOptions::default());
     let (source, target) = (filled(&mut rig, 7), filled(&mut rig, 0));
+    rig.control.auto_run(true);
     rig.write(STREAM, BufferRange { offset: 4, size: 4, ..source }, &[9]);
     let rows = Rows { count: 3, bytes: 4, pitch: 8 };
     let from = BufferRange { offset: 4, size: 20, ..source };
@@ -130,6 +131,7 @@ fn a_copy_on_the_device_takes_rows_and_what_spoils_them() {
 fn bytes_on_their_way_hold_up_their_buffer_and_not_their_stream() {
     let mut rig = Rig::new(SimOptions::default());
     let (late, other) = (filled(&mut rig, 1), filled(&mut rig, 2));
+    rig.control.auto_run(true);
     for chunk in 0..3 {
         let from = Incoming::Future(Box::pin(std::future::pending()));
         let to = BufferRange { offset: 4 * chunk, size: 4, ..late };
@@ -206,11 +208,7 @@ proptest! {
                         model[to.0][to.1][at..at + len].copy_from_slice(&moved);
                         continue;
                     }
-                    // A kernel may be compiling, which takes its own time.
-                    let answer = rigs[from.0].begin_read(STREAM, part(buffers[from.0][from.1]));
-                    rigs[from.0].control.auto_run(true);
-                    let bytes = rigs[from.0].wait(answer).unwrap().unwrap().remove(0);
-                    rigs[from.0].control.auto_run(false);
+                    let bytes = fetch(&mut rigs[from.0], part(buffers[from.0][from.1]));
                     put(&mut rigs[to.0], part(buffers[to.0][to.1]), bytes);
                     let moved = model[from.0][from.1][at..at + len].to_vec();
                     model[to.0][to.1][at..at + len].copy_from_slice(&moved);

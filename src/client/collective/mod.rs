@@ -50,7 +50,7 @@ impl Client {
     /// logs what is wrong with it, which the collectives themselves tell on their destination.
     pub fn ensure_init_collective(&mut self, device_ids: Vec<DeviceId>) {
         match self.members("ensure_init_collective", &device_ids) {
-            Ok(members) => tracing::debug!(?members, "a group of devices"),
+            Ok(members) => tracing::debug!(members = members.peers.len(), own = members.own, "a group of devices"),
             Err(error) => tracing::debug!(%error, "a group that cannot work together"),
         }
     }

@@ -143,10 +143,11 @@ fn the_memory_kernels_touch_every_byte() {
     // What the loads are looked through for is found wherever it is.
     for place in [0, BLOCK / 2 + 16, 5 * BLOCK + 16 * 1023] {
         let mut bytes = vec![0; 6 * BLOCK];
-        bytes[place..][..8].copy_from_slice(&0x7f4a_7c15_9e37_79b9_u64.to_le_bytes());
+        let sought = 0x5ced_c834_f39c_c060_7f4a_7c15_9e37_79b9_u128;
+        bytes[place..][..16].copy_from_slice(&sought.to_le_bytes());
         let [a, b] = [probe.client.create_from_slice(&bytes), probe.client.create_from_slice(&[0; 16])];
         let bindings = KernelArguments::new().with_buffer(&a).with_buffer(&b);
         probe.client.launch(Box::new(WgslKernel::new("memory", READ)), CubeCount::new_2d(3, 2), bindings);
-        assert_eq!(probe.client.read_one(b).unwrap()[..8], bytes[place..][..8], "at {place}");
+        assert_eq!(probe.client.read_one(b).unwrap()[..], sought.to_le_bytes(), "at {place}");
     }
 }

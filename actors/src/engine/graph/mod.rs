@@ -7,7 +7,7 @@ use crate::engine::memory::Slice;
 use crate::error::ServerError;
 use crate::id::BufferId;
 use crate::message::BufferRange;
-use tape::Tape;
+use tape::{Score, Tape};
 
 /// Where a stream is in capturing.
 ///
@@ -144,12 +144,14 @@ impl Recording {
 }
 
 /// A sealed window.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Graph {
     /// What the device calls its recording: another after each rebinding.
     pub(crate) recording: GraphId,
     /// Its launches in the order in which they were sent, to be scored again by a rebinding.
     pub(crate) tape: Tape,
+    /// As a replay runs them.
+    pub(crate) score: Score,
     /// Buffers that live as long as it does.
     pub(crate) buffers: Vec<BufferId>,
     /// Slices of its own.
@@ -170,6 +172,7 @@ impl Graph {
         (new, to): (&BufferRange, Span),
     ) -> Result<Self, ServerError> {
         let tape = self.tape.rebound(from, to)?;
+        let score = if self.tape.uses(to) { tape.score() } else { self.score.rebound(from, to) };
         let put = |range: &BufferRange| {
             let inside = range.buffer == old.buffer
                 && range.offset >= old.offset
@@ -185,7 +188,8 @@ impl Graph {
         if !buffers.contains(&new.buffer) {
             buffers.push(new.buffer);
         }
-        Ok(Self { tape, buffers, inputs, outputs, ..self.clone() })
+        let Self { recording, owned, .. } = self;
+        Ok(Self { recording: *recording, tape, score, buffers, owned: owned.clone(), inputs, outputs, before: None })
     }
 }
 

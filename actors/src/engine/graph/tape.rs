@@ -8,17 +8,19 @@ use crate::engine::command::{Command, Commands, Groups, PipelineId, Span};
 use crate::engine::graph::refused;
 use crate::engine::hazard::Access;
 use crate::error::ServerError;
+use crate::kernel::{INLINE_BUFFERS, INLINE_INFO};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// One recorded launch.
 #[derive(Debug, Clone)]
 struct Step {
     pipeline: PipelineId,
-    buffers: Vec<Span>,
-    info: Vec<u8>,
+    buffers: SmallVec<[Span; INLINE_BUFFERS]>,
+    info: SmallVec<[u8; INLINE_INFO]>,
     groups: Groups,
     /// The buffers and the dynamic count.
-    accesses: Vec<Access>,
+    accesses: SmallVec<[Access; INLINE_BUFFERS]>,
 }
 
 /// Launches in the order in which they were sent.
@@ -28,12 +30,37 @@ pub(crate) struct Tape {
 }
 
 /// A tape as a replay runs it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Score {
     /// Launches and barriers.
     pub(crate) commands: Commands,
     /// How many of them are barriers.
     pub(crate) barriers: usize,
+}
+
+impl Score {
+    /// The score with `new` wherever it has bytes of `old`, for a tape that has no byte of `new`: what depends on what
+    /// is then as before.
+    pub(crate) fn rebound(&self, old: Span, new: Span) -> Self {
+        let mut score = self.clone();
+        let put = |span: &mut Span| {
+            if span.overlaps(old) {
+                *span = moved(*span, old, new);
+            }
+        };
+        score.commands.spans.iter_mut().for_each(put);
+        for command in &mut score.commands.list {
+            if let Command::Dispatch { groups: Groups::Indirect(counts), .. } = command {
+                put(counts);
+            }
+        }
+        score
+    }
+}
+
+/// The bytes of `new` that lie there as `span` does in `old`.
+fn moved(span: Span, old: Span, new: Span) -> Span {
+    Span { page: new.page, offset: new.offset + (span.offset - old.offset), size: span.size }
 }
 
 impl Tape {
@@ -48,10 +75,10 @@ impl Tape {
     ) {
         self.steps.push(Step {
             pipeline,
-            buffers: buffers.to_vec(),
-            info: info.to_vec(),
+            buffers: buffers.into(),
+            info: info.into(),
             groups,
-            accesses: accesses.to_vec(),
+            accesses: accesses.into(),
         });
     }
 
@@ -73,7 +100,7 @@ impl Tape {
                 return;
             }
             found = true;
-            *s = Span { page: new.page, offset: new.offset + (s.offset - old.offset), size: s.size };
+            *s = moved(*s, old, new);
         };
         for step in &mut tape.steps {
             step.buffers.iter_mut().for_each(&mut put);
@@ -259,7 +286,8 @@ mod tests {
                     read: !write,
                 })
                 .collect();
-            tape.push(PipelineId(i as u32), &[], &[], Groups::Direct([1; 3]), &accesses);
+            let spans: Vec<Span> = accesses.iter().map(|access| access.span).collect();
+            tape.push(PipelineId(i as u32), &spans, &[], Groups::Direct([1; 3]), &accesses);
         }
         tape
     }
@@ -286,6 +314,25 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1_000))]
+        /// What takes the place of a buffer, and lies where nothing on the tape does, changes nothing in the score but
+        /// the places.
+        #[test]
+        fn a_score_is_rebound_as_its_tape_is_scored(
+            program in proptest::collection::vec(proptest::collection::vec((0u64..6, any::<bool>()), 1..4), 1..30)
+        ) {
+            let program: Vec<Vec<(u64, u64, bool)>> = program
+                .into_iter()
+                .map(|step| step.into_iter().map(|(slice, write)| (8 * slice, 8, write)).collect())
+                .collect();
+            let tape = tape(&program);
+            let (old, new) = (Span { page: PageId(0), offset: 16, size: 16 }, Span { page: PageId(3), offset: 64, size: 16 });
+            if let Ok(rebound) = tape.rebound(old, new) {
+                let (score, expected) = (tape.score().rebound(old, new), rebound.score());
+                prop_assert_eq!(score.commands, expected.commands);
+                prop_assert_eq!(score.barriers, expected.barriers);
+            }
+        }
+
         /// Each two launches that conflict keep their order and have a barrier between them, and there are as many
         /// levels as the longest chain of conflicts.
         #[test]
