@@ -176,7 +176,7 @@ impl ComputeBuilder {
     }
 
     /// How long the actor, its watcher and blocking callers poll before they sleep. The default is 50 µs, or 5 µs
-    /// where there are no cores to spare.
+    /// where there are no cores to spare. While somebody waits for the device, the actor polls 50 times as long.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.vulkan.spin = spin;

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 
 /// Bytes that one place of the budget for uploads stands for.
 const BUDGET_GRANULE: usize = 1 << 10;
-/// Bytes of uploads that may be on their way: four of the largest staging pages.
+/// Bytes of uploads that may be on their way: ten milliseconds of an H200's bus (50 GB/s), so that it never runs dry.
 const UPLOAD_BYTES_MAX: usize = 512 << 20;
 /// Launches in flight where the builder sets no other number. A batch is at most 256 commands (see the engine), so
 /// the device never starves; at 500 bytes a message the queue stays under 4 MiB.
