@@ -19,7 +19,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ProfileError::Server`] with what refuses it: a capture window on the stream, or a device that has stopped.
-    /// A device that is lost, or has no clock, is told by the time.
+    /// A device that is lost is told by the time.
     pub fn profile_start(&self) -> Result<ProfileWindow, ProfileError> {
         let (open, answer) = self.open_window()?;
         if let Some(answer) = answer {

@@ -40,6 +40,8 @@ pub struct VulkanDevice {
     parts: Vec<Part>,
     /// Messages of the validation layer that the actor knows.
     complaints: u64,
+    /// Buffers that have run already, and are the next submission's to give back.
+    ran: Vec<vk::CommandBuffer>,
     /// The part that is being recorded.
     open: Option<Tape>,
     /// How far the commands of all parts are ordered, while none is being recorded.
@@ -89,6 +91,7 @@ impl VulkanDevice {
             mailbox: None,
             complaints: validation_error_count(),
             parts: Vec::new(),
+            ran: Vec::new(),
             open: None,
             order: StageOrder::default(),
             lone_barriers: HashMap::new(),
@@ -189,6 +192,13 @@ impl VulkanDevice {
                 self.barrier();
                 continue;
             }
+            if let Command::Timestamp(slot) = command
+                && self.recorder.timestamps.are_of_the_host()
+            {
+                self.come_to_rest()?;
+                self.recorder.timestamps.take(*slot);
+                continue;
+            }
             self.open()?;
             let Some(tape) = &mut self.open else { unreachable!("opened above") };
             self.recorder.record(tape, &mut self.sets, commands, command)?;
@@ -209,6 +219,27 @@ impl VulkanDevice {
         }
     }
 
+    /// Runs what is recorded, and waits for it: the one place where the actor does, on a device that cannot tell the
+    /// time itself.
+    fn come_to_rest(&mut self) -> Result<(), DeviceError> {
+        self.close()?;
+        self.gather_buffers();
+        self.queue.run(&self.buffers)?;
+        self.ran.extend(self.parts.drain(..).filter_map(|part| match part {
+            Part::Own(buffer) => Some(buffer),
+            Part::Kept(_) => None,
+        }));
+        Ok(())
+    }
+
+    /// The parts as Vulkan takes them.
+    fn gather_buffers(&mut self) {
+        self.buffers.clear();
+        self.buffers.extend(self.parts.iter().map(|part| match part {
+            Part::Kept(buffer) | Part::Own(buffer) => *buffer,
+        }));
+    }
+
     fn submit_all(&mut self, value: u64) -> Result<(), DeviceError> {
         let written = self.reads_back | self.open.as_ref().map_or(Stages::empty(), |tape| tape.reads_back);
         if !written.is_empty() {
@@ -217,11 +248,11 @@ impl VulkanDevice {
         }
         self.close()?;
         self.reads_back = Stages::empty();
-        self.buffers.clear();
-        self.buffers.extend(self.parts.iter().map(|part| match part {
-            Part::Kept(buffer) | Part::Own(buffer) => *buffer,
-        }));
+        self.gather_buffers();
         self.queue.submit(&self.buffers, value)?;
+        for buffer in self.ran.drain(..) {
+            self.commands.retire(buffer, value);
+        }
         for part in self.parts.drain(..) {
             if let Part::Own(buffer) = part {
                 self.commands.retire(buffer, value);

@@ -1,9 +1,10 @@
-//! Timestamps of the device.
+//! Timestamps of the device, or of the host where the device's queue takes none.
 
 use crate::device::DeviceShared;
 use ash::vk;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vkactor_actors::engine::command::TimestampSlot;
 use vkactor_actors::port::{DeviceError, Moment};
 
@@ -17,7 +18,16 @@ const READINGS: usize = 5;
 pub(crate) struct Timestamps {
     pools: Vec<vk::QueryPool>,
     clock: Clock,
+    /// There where the queue takes no timestamps.
+    host: Option<HostClock>,
     shared: Arc<DeviceShared>,
+}
+
+/// Times of the host, taken while the queue rests.
+#[derive(Debug)]
+struct HostClock {
+    start: Instant,
+    taken: HashMap<TimestampSlot, u64>,
 }
 
 /// Ticks as the device counts them, in a number of bits that may be too small for its uptime.
@@ -37,14 +47,30 @@ const TICK_UNIT: f64 = (1u64 << 32) as f64;
 impl Timestamps {
     pub(crate) fn new(shared: Arc<DeviceShared>) -> Self {
         let clock = Clock::new(shared.plan.timestamp_bits, shared.plan.limits.tick_ns);
-        Self { pools: Vec::new(), clock, shared }
+        let host = (clock.bits == 0).then(HostClock::new);
+        Self { pools: Vec::new(), clock, host, shared }
+    }
+
+    /// Whether times have to be taken by [`Timestamps::take`], each once everything before it is done.
+    pub(crate) fn are_of_the_host(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Takes the time of the host.
+    pub(crate) fn take(&mut self, slot: TimestampSlot) {
+        if let Some(HostClock { start, taken }) = &mut self.host {
+            taken.insert(slot, start.elapsed().as_nanos() as u64);
+        }
+    }
+
+    /// As on a device whose queue takes no timestamps.
+    #[cfg(test)]
+    pub(crate) fn forget_the_device(&mut self) {
+        self.host = Some(HostClock::new());
     }
 
     /// Records that the time is taken once everything before is done.
     pub(crate) fn record(&mut self, buffer: vk::CommandBuffer, slot: TimestampSlot) -> Result<(), DeviceError> {
-        if self.clock.bits == 0 {
-            return Ok(());
-        }
         let (pool, query) = (slot.0 / POOL_SLOTS, slot.0 % POOL_SLOTS);
         while self.pools.len() <= pool as usize {
             let created = self.pool()?;
@@ -68,6 +94,9 @@ impl Timestamps {
 
     /// The time of a slot whose submission is done.
     pub(crate) fn nanoseconds(&mut self, slot: TimestampSlot) -> Option<u64> {
+        if let Some(HostClock { taken, .. }) = &self.host {
+            return taken.get(&slot).copied();
+        }
         let pool = *self.pools.get((slot.0 / POOL_SLOTS) as usize)?;
         let mut ticks = [0u64];
         // SAFETY: V1. The query was written by a submission that is done; where it was not, the result is an error.
@@ -81,7 +110,12 @@ impl Timestamps {
     /// One moment on the device's clock and on the host's: the narrowest of a few pairs of host readings around one of
     /// the device.
     pub(crate) fn moment(&mut self) -> Option<Moment> {
-        let calibration = self.shared.calibration.as_ref().filter(|_| self.clock.bits > 0)?;
+        if let Some(HostClock { start, .. }) = self.host {
+            let host = Instant::now();
+            let device_ns = host.duration_since(start).as_nanos() as u64;
+            return Some(Moment { device_ns, host, error: Duration::ZERO });
+        }
+        let calibration = self.shared.calibration.as_ref()?;
         let readings = (0..READINGS).filter_map(|_| {
             let before = Instant::now();
             let ticks = calibration.ticks()?;
@@ -106,6 +140,12 @@ impl Drop for Timestamps {
             // SAFETY: V1. V3: the device waits for its queue before it lets go of its pools.
             unsafe { self.shared.raw().destroy_query_pool(pool, None) };
         }
+    }
+}
+
+impl HostClock {
+    fn new() -> Self {
+        Self { start: Instant::now(), taken: HashMap::new() }
     }
 }
 

@@ -12,7 +12,7 @@ use vkactor_actors::port::DeviceError;
 pub(crate) struct Queue {
     raw: vk::Queue,
     timeline: Arc<Timeline>,
-    /// Raised by probes only, so that the engine's values stay its own.
+    /// Raised by what the engine does not hear of, so that its values stay its own.
     probe: Timeline,
     shared: Arc<DeviceShared>,
 }
@@ -42,6 +42,17 @@ impl Queue {
         let semaphore = self.probe.semaphore();
         self.hand_over(&[], semaphore, value, "probing the device")?;
         self.timeline.reached().map(drop)
+    }
+
+    /// Runs the buffers in order, and waits until they and everything before them are done.
+    pub(crate) fn run(&mut self, buffers: &[vk::CommandBuffer]) -> Result<(), DeviceError> {
+        let value = self.probe.promised() + 1;
+        self.probe.promise(value);
+        let semaphore = self.probe.semaphore();
+        self.hand_over(buffers, semaphore, value, "submitting")?;
+        // SAFETY: V2: `&mut self`.
+        let result = unsafe { self.shared.raw().queue_wait_idle(self.raw) };
+        result.map_err(|e| self.shared.lose(e, "waiting for the queue"))
     }
 
     fn hand_over(

@@ -72,3 +72,31 @@ fn a_wait_without_progress_is_reported_again_and_again() {
     device.submit(TimelineValue(1)).unwrap();
     wait_for(&inbox, |event| matches!(event, Event::Progress(TimelineValue(1))));
 }
+
+#[test]
+fn a_device_that_takes_no_timestamps_is_timed_by_the_host() {
+    let (mut device, inbox) = device();
+    device.recorder.timestamps.forget_the_device();
+    let span = Span { page: PageId(0), offset: 0, size: 32 << 20 };
+    device.allocate_page(PageId(0), span.size, PageKind::Device).unwrap();
+    let [before, behind, idle] = [0, 1, 2].map(TimestampSlot);
+    let mut commands = Commands::default();
+    commands.list.push(Command::Timestamp(before));
+    for _ in 0..4 {
+        commands.list.extend([Command::Zero(span), Command::Barrier]);
+    }
+    commands.list.extend([Command::Timestamp(behind), Command::Timestamp(idle)]);
+    for value in 1..4 {
+        let started = Instant::now();
+        device.record(&commands).unwrap();
+        device.submit(TimelineValue(value)).unwrap();
+        let wall = started.elapsed().as_nanos() as u64;
+        let [before, behind, idle] = [before, behind, idle].map(|slot| device.timestamp_ns(slot).unwrap());
+        assert!(before < behind && behind <= idle && idle - before <= wall, "{before} {behind} {idle} {wall}");
+        assert!(behind - before > idle - behind, "the work lies between the first two: {before} {behind} {idle}");
+        let moment = device.moment().unwrap();
+        assert!(moment.device_ns >= idle && moment.error.is_zero());
+    }
+    device.watch(TimelineValue(3));
+    wait_for(&inbox, |event| matches!(event, Event::Progress(TimelineValue(3))));
+}
