@@ -180,3 +180,42 @@ fn clients_say_what_they_are() {
     let text = format!("{client:?}");
     assert!(text.contains("Client") && text.contains("DeviceId") && text.contains("StreamId"), "{text}");
 }
+
+/// A kernel that adds one to each byte.
+fn add_one(client: &Client, handle: &Handle) {
+    let kernel = HostKernel::new("add_one", |_, buffers: &mut [&mut [u8]], _: &[u8]| {
+        buffers[0].iter_mut().for_each(|byte| *byte += 1);
+    });
+    client.launch(Box::new(kernel), CubeCount::new_single(), KernelArguments::new().with_buffer(handle));
+}
+
+#[test]
+fn a_window_that_everybody_left_is_closed_and_its_stream_is_good() {
+    let client = device();
+    let one = client.fork();
+    let (stream, other) = (one.stream_id(), one.clone());
+    let handle = one.create_from_slice(&[1; 4]);
+    one.graph_prepare().unwrap();
+    one.start_capture().unwrap();
+    add_one(&one, &handle);
+    drop(one);
+    let back = || {
+        let mut back = client.fork();
+        #[expect(unsafe_code, reason = "the stream is nobody else's")]
+        // SAFETY: no memory safety hangs on it.
+        unsafe {
+            back.set_stream(stream);
+        }
+        back
+    };
+    assert!(back().graph_prepare().is_err(), "somebody is left, and the window is open");
+    drop(other);
+    let back = back();
+    assert!(client.read_one(handle.clone()).is_err(), "what the window was to write was never written");
+    back.write(&handle, Bytes::from(vec![5; 4]));
+    back.graph_prepare().expect("no window is open");
+    back.start_capture().expect("the stream is prepared");
+    add_one(&back, &handle);
+    back.stop_capture().expect("the window is good").replay().unwrap();
+    assert_eq!(client.read_one(handle).unwrap()[..], [6; 4]);
+}

@@ -13,6 +13,7 @@ pub mod mailbox;
 pub mod message;
 mod meter;
 pub mod port;
+pub mod presence;
 pub mod profile;
 pub mod properties;
 pub mod region;

@@ -3,6 +3,7 @@
 use crate::error::ServerError;
 use crate::id::{ActorId, ServiceId, StreamId};
 use crate::message::{Body, Envelope, Event, LeaseId};
+use crate::presence::Streams;
 use crate::profile::Windows;
 use crate::wait::block_on;
 use std::cell::RefCell;
@@ -36,6 +37,7 @@ struct Shared {
     launches_max: usize,
     uploads: Semaphore,
     windows: Windows,
+    streams: Streams,
 }
 
 struct Queue {
@@ -67,6 +69,7 @@ pub fn mailbox(service: ServiceId, launches_max: usize) -> (Mailbox, Inbox) {
         launches_max,
         uploads: Semaphore::new(UPLOAD_BYTES_MAX / BUDGET_GRANULE),
         windows: Windows::default(),
+        streams: Streams::default(),
     };
     let mailbox = Mailbox(Arc::new(shared));
     (mailbox.clone(), Inbox(mailbox))
@@ -81,6 +84,11 @@ impl Mailbox {
     /// The service behind it.
     pub fn service(&self) -> ServiceId {
         self.0.service
+    }
+
+    /// The streams that somebody is on.
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.0.streams
     }
 
     /// Sends what a client asks, under the hold of this thread. False where the actor has stopped: the message is

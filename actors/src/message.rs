@@ -154,6 +154,8 @@ pub enum Body {
         /// The hold.
         lease: LeaseId,
     },
+    /// The last client of the stream is gone: close the capture window that is open there.
+    Left,
     /// Lend pinned memory, for the caller to fill.
     Lend {
         /// Bytes of each piece, not zero.

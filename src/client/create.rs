@@ -209,7 +209,7 @@ impl Client {
 
     /// Asks for `size` bytes under a new name.
     pub(super) fn reserve(&self, size: u64, wait: Option<Reply<Result<(), ServerError>>>) -> (Allocation, BufferRange) {
-        let allocation = Allocation::new(self.mailbox().clone(), self.stream);
+        let allocation = Allocation::new(self.mailbox().clone(), self.stream_id());
         let buffer = allocation.id();
         self.send(Body::Reserve { buffer, size, holder: Holder::current(), wait });
         (allocation, BufferRange { buffer, offset: 0, size })

@@ -24,11 +24,13 @@ impl Client {
     ///
     /// Reading, syncing and profiling the stream are refused inside the window and do it no harm. Writing to a buffer
     /// is refused late, by [`Client::stop_capture`], and so is a launch that fails. Memory reserved inside the window
-    /// belongs to the graph. Other streams are not concerned.
+    /// belongs to the graph. Other streams are not concerned. When the last client of the stream is dropped, and the last
+    /// graph of it, an open window is closed: what was to be written in it was never written, and the stream is as new.
     ///
     /// # Errors
     /// [`ServerError::Graph`] without [`Client::graph_prepare`] before, or inside a window; [`ServerError::Closed`].
     pub fn start_capture(&self) -> Result<(), ServerError> {
+        self.presence.note_capture();
         self.mailbox().windows().begin_capture();
         self.ask_and_wait(|reply| Body::Graph(GraphCall::Start { reply }))
     }
@@ -103,7 +105,7 @@ impl Graph {
 
     /// The stream on which it was recorded, and on which it is replayed.
     pub fn stream_id(&self) -> StreamId {
-        self.0.client.stream
+        self.0.client.stream_id()
     }
 
     /// What it does and holds, as it was recorded.

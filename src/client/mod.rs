@@ -26,6 +26,7 @@ use vkactor_actors::handle::Handle;
 use vkactor_actors::id::{DeviceId, ServiceId, StreamId};
 use vkactor_actors::mailbox::Mailbox;
 use vkactor_actors::message::{Body, BufferRange};
+use vkactor_actors::presence::Presence;
 use vkactor_actors::properties::{DeviceProperties, Features, TargetProperties, VectorSize};
 use vkactor_actors::registry::{ActorOptions, ActorRef, load, start};
 use vkactor_actors::reply::{Answer, Reply, reply};
@@ -34,20 +35,25 @@ use vkactor_actors::wait::spin_then_block_on;
 
 /// A handle on one device, through one stream.
 ///
-/// Cloning is one atomic increment, and the clone is on the same stream. All calls may be made from any thread,
+/// Cloning is two atomic increments, and the clone is on the same stream. All calls may be made from any thread,
 /// inside a runtime or outside; no call holds a lock while it waits. When the last client of a device is dropped, and
 /// the last graph, lazy bytes and [`Compute`](crate::Compute) that reached it, work that was sent is finished and the
 /// device is closed.
 #[derive(Clone)]
 pub struct Client {
+    /// Dropped before the actor: the last to leave a stream tells it.
+    presence: Arc<Presence>,
     actor: Arc<ActorRef>,
-    stream: StreamId,
 }
 
 impl Client {
     /// A client of a running actor, on the default stream.
     pub(crate) fn of(actor: Arc<ActorRef>) -> Self {
-        Self { actor, stream: StreamId::DEFAULT }
+        Self::on(actor, StreamId::DEFAULT)
+    }
+
+    fn on(actor: Arc<ActorRef>, stream: StreamId) -> Self {
+        Self { presence: Presence::on(actor.mailbox(), stream), actor }
     }
 
     /// Starts an actor for `server` under `device_id`.
@@ -94,12 +100,12 @@ impl Client {
     /// shares a stream shares its capture window, its allocation mode and its pools.
     #[expect(unsafe_code, reason = "the seed page declares it so; there is no unsafe operation inside")]
     pub unsafe fn set_stream(&mut self, stream_id: StreamId) {
-        self.stream = stream_id;
+        self.presence = Presence::on(self.mailbox(), stream_id);
     }
 
     /// The same device through a stream of its own, which nobody else has.
     pub fn fork(&self) -> Self {
-        Self { actor: self.actor.clone(), stream: StreamId::fresh() }
+        Self::on(self.actor.clone(), StreamId::fresh())
     }
 
     /// The runtime's name, the same for all its devices, as traces and cache keys show it.
@@ -114,7 +120,7 @@ impl Client {
 
     /// The stream that the calls of this value go through.
     pub fn stream_id(&self) -> StreamId {
-        self.stream
+        self.presence.stream()
     }
 
     /// Resolves when the device would take a launch without holding its sender back. Tasks that wait get their turn
@@ -179,7 +185,7 @@ impl Client {
 
     /// Sends on the client's stream. A stopped actor drops the message, which ends the answer in it.
     fn send(&self, body: Body) {
-        self.mailbox().send(self.stream, body);
+        self.mailbox().send(self.stream_id(), body);
     }
 
     /// Sends a message that has an answer.
@@ -222,7 +228,7 @@ impl fmt::Debug for Client {
         f.debug_struct("Client")
             .field("name", &self.name())
             .field("device", &self.service_id().device)
-            .field("stream", &self.stream)
+            .field("stream", &self.stream_id())
             .finish()
     }
 }

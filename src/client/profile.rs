@@ -133,10 +133,10 @@ impl Client {
     /// Opens a window; the answer where it may be refused.
     fn open_window(&self) -> Result<(OpenWindow<'_>, Option<Opened>), ProfileError> {
         let mailbox = self.mailbox();
-        let window = mailbox.windows().open(self.stream);
+        let window = mailbox.windows().open(self.stream_id());
         let open = OpenWindow { client: self, window, taken: false };
         let (asked, answer) = mailbox.windows().may_be_refused().then(reply).unzip();
-        if mailbox.send(self.stream, Body::Profile(ProfileCall::Start { window, reply: asked })) {
+        if mailbox.send(self.stream_id(), Body::Profile(ProfileCall::Start { window, reply: asked })) {
             Ok((open, answer))
         } else {
             Err(ServerError::Closed.into())

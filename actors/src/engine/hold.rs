@@ -196,6 +196,7 @@ pub(crate) fn names(body: &Body, mut see: impl FnMut(BufferId) -> bool) -> bool 
         | Body::Install { .. }
         | Body::LeaseAsk { .. }
         | Body::LeaseEnd { .. }
+        | Body::Left
         | Body::Lend { .. }
         | Body::Mode(_)
         | Body::Profile(_)

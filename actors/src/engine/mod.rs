@@ -330,6 +330,7 @@ impl Engine {
                 self.clear_for_lease(out);
             }
             Body::LeaseEnd { lease } => self.end_lease(lease, out),
+            Body::Left => self.leave(stream, out),
             Body::Lend { sizes, reply } => self.lend(lease, stream, sizes, reply, waited, out),
             Body::Mode(mode) => self.memory.set_mode(stream, mode),
             Body::Profile(ProfileCall::Abandon { window }) => self.abandon_window(window),

@@ -156,6 +156,16 @@ impl Engine {
         Ok((sealed, tape))
     }
 
+    /// Nobody is left on a stream to close its window.
+    pub(super) fn leave(&mut self, stream: StreamId, out: &mut Outbox) {
+        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let Ok((recording, cause)) = state.capture.stop() else { return };
+        out.actions.push(Action::EndCapture);
+        let cause = cause.unwrap_or_else(|| refused("capture: every client of the stream is gone"));
+        tracing::debug!(stream = stream.0, %cause, "a capture gives no graph");
+        self.discard(&recording, &cause);
+    }
+
     fn next_graph(&mut self) -> GraphId {
         self.next_token += 1;
         GraphId(self.next_token)
