@@ -1,10 +1,10 @@
 //! What a warm launch costs in allocations: none on the actor's side, from the mailbox to the outbox.
 
-#![expect(unsafe_code, reason = "an allocator that counts is unsafe to write")]
+#[path = "../../tests/common/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use counting::allocations;
 use std::any::TypeId;
-use std::cell::Cell;
 use vkactor_actors::engine::command::{Action, Outbox, TimelineValue};
 use vkactor_actors::engine::{Engine, EngineOptions};
 use vkactor_actors::error::CompilationError;
@@ -15,29 +15,6 @@ use vkactor_actors::message::{Body, BufferRange, Count, Event, Kernel, Launch};
 use vkactor_actors::port::{Device, Reflection};
 use vkactor_actors::properties::TargetProperties;
 use vkactor_actors::server::Server;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are those of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above; `at` came from the system's allocator.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// A kernel without state: boxing it allocates nothing, so that only our own allocations are counted.
 struct Blank;
@@ -102,7 +79,7 @@ fn a_warm_launch_allocates_nothing_between_mailbox_and_outbox() {
         mailbox.send(StreamId::DEFAULT, Body::Reserve { buffer, size: 1 << 16, holder: Holder::current(), wait: None });
     }
     let mut round = |launches: usize, measured: bool| {
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         for i in 0..launches as u64 {
             let range = |buffer, at: u64| BufferRange { buffer, offset: 256 * (at % 64), size: 256 };
             mailbox.send(
@@ -125,7 +102,7 @@ fn a_warm_launch_allocates_nothing_between_mailbox_and_outbox() {
         }
         engine.end_turn(true, &mut out);
         carry_out(&mut engine, &mut out, &mut actions);
-        if measured { ALLOCATIONS.get() - before } else { 0 }
+        if measured { allocations() - before } else { 0 }
     };
     for _ in 0..4 {
         round(1_000, false);

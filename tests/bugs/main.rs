@@ -9,6 +9,8 @@
 mod children;
 mod devices;
 mod futures;
+#[path = "../common/harness.rs"]
+mod harness;
 mod kernels;
 mod lifetime;
 mod limits;
@@ -18,10 +20,11 @@ mod profiling_graphs;
 mod shaders;
 mod streams;
 
+use harness::{Random, compute, is_compilation, is_validating, roots, run_within};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 use vkactor::*;
 
@@ -29,16 +32,6 @@ use vkactor::*;
 const LIMIT: Duration = Duration::from_secs(60);
 
 // --------------------------------------------------------------------------------------- devices
-
-fn is_validating() -> bool {
-    std::env::var_os("VKACTOR_TEST_VALIDATION").is_some_and(|value| value == "1")
-}
-
-/// The devices of this process.
-fn compute() -> &'static Compute {
-    static COMPUTE: OnceLock<Compute> = OnceLock::new();
-    COMPUTE.get_or_init(|| Compute::builder().validation(is_validating()).build().expect("a Vulkan device"))
-}
 
 /// The default device, through a stream that no other test uses.
 fn client() -> Client {
@@ -72,29 +65,13 @@ static MEMORY: RwLock<()> = RwLock::new(());
 /// finds an error meanwhile.
 fn scenario(body: impl FnOnce() + Send + 'static) {
     let _shared = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
-    run(body);
+    run_within(LIMIT, body);
 }
 
 /// As [`scenario`], while no other runs in this process: it takes most of the device's memory.
 fn scenario_alone(body: impl FnOnce() + Send + 'static) {
     let _alone = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
-    run(body);
-}
-
-fn run(body: impl FnOnce() + Send + 'static) {
-    let errors = vkactor_vulkan::validation_error_count();
-    let (done, result) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Nobody listens any more where the time is up.
-        let _ = done.send(catch_unwind(AssertUnwindSafe(body)));
-    });
-    match result.recv_timeout(LIMIT) {
-        Ok(Ok(())) => {}
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(_) => panic!("hung: no end after {LIMIT:?}"),
-    }
-    let found = vkactor_vulkan::validation_error_count() - errors;
-    assert_eq!(found, 0, "the validation layer: {:?}", vkactor_vulkan::validation_errors());
+    run_within(LIMIT, body);
 }
 
 /// As [`scenario`], on a runtime with one thread.
@@ -115,30 +92,6 @@ fn panic_of(body: impl FnOnce()) -> Option<String> {
 }
 
 // ------------------------------------------------------------------------------------------ data
-
-/// Numbers from a seed, so that a failure comes again (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.next() as usize % bound
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// A buffer of these words.
 fn buffer(client: &Client, words: &[u32]) -> Handle {
@@ -178,22 +131,9 @@ fn resident_bytes() -> u64 {
 
 // ---------------------------------------------------------------------------------------- errors
 
-/// The first causes that an error names.
-fn roots(error: &ServerError) -> Vec<&ServerError> {
-    match error {
-        ServerError::Several { errors } => errors.iter().flat_map(roots).collect(),
-        ServerError::Unwritten { root, .. } => roots(root),
-        first => vec![first],
-    }
-}
-
 /// Whether every cause of `error` is one that `is`.
 fn comes_from(error: &ServerError, is: impl Fn(&ServerError) -> bool) -> bool {
     roots(error).into_iter().all(is)
-}
-
-fn is_compilation(error: &ServerError) -> bool {
-    matches!(error, ServerError::Launch(LaunchError::Compilation(_)))
 }
 
 /// What `check` says about one handle, which has to be bad.

@@ -5,27 +5,19 @@
 #![expect(clippy::unwrap_used, reason = "in a test a failure is a panic")]
 
 mod collectives;
+#[path = "../common/harness.rs"]
+mod harness;
 mod logical;
 mod model;
 mod transfers;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use harness::{Random, compute, is_compilation, is_validating, roots, run_within};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 use vkactor::*;
 
 /// How long a test may take before it counts as hung, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(120);
-
-fn is_validating() -> bool {
-    std::env::var_os("VKACTOR_TEST_VALIDATION").is_some_and(|value| value == "1")
-}
-
-fn compute() -> &'static Compute {
-    static COMPUTE: OnceLock<Compute> = OnceLock::new();
-    COMPUTE.get_or_init(|| Compute::builder().validation(is_validating()).build().expect("a Vulkan device"))
-}
 
 fn default_id() -> DeviceId {
     compute().default_client().expect("the default device starts").service_id().device
@@ -73,52 +65,7 @@ fn skip(reason: &str) {
 /// Runs a test on a thread of its own; fails when it takes longer than [`LIMIT`], or when the validation layer finds
 /// an error meanwhile.
 fn guarded(body: impl FnOnce() + Send + 'static) {
-    let errors = vkactor_vulkan::validation_error_count();
-    let (done, result) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Nobody listens any more where the time is up.
-        let _ = done.send(catch_unwind(AssertUnwindSafe(body)));
-    });
-    match result.recv_timeout(LIMIT) {
-        Ok(Ok(())) => {}
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(_) => panic!("hung: no end after {LIMIT:?}"),
-    }
-    let found = vkactor_vulkan::validation_error_count() - errors;
-    assert_eq!(found, 0, "the validation layer: {:?}", vkactor_vulkan::validation_errors());
-}
-
-/// Numbers from a seed, so that a failure comes again (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.next() as usize % bound
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
-/// The first causes that an error names.
-fn roots(error: &ServerError) -> Vec<&ServerError> {
-    match error {
-        ServerError::Several { errors } => errors.iter().flat_map(roots).collect(),
-        ServerError::Unwritten { root, .. } => roots(root),
-        first => vec![first],
-    }
+    run_within(LIMIT, body);
 }
 
 /// A buffer that a launch which does not compile was to write.
@@ -127,8 +74,4 @@ fn spoiled(client: &Client, bytes: usize) -> Handle {
     let kernel = WgslKernel::new("spoiler", "this is no program");
     client.launch(Box::new(kernel), CubeCount::new_single(), KernelArguments::new().with_buffer(&handle));
     handle
-}
-
-fn is_compilation(error: &ServerError) -> bool {
-    matches!(error, ServerError::Launch(LaunchError::Compilation(_)))
 }

@@ -1,8 +1,9 @@
 //! Buffers that a dry run reserved: they have a place and no memory, until something uses them.
 
 use crate::engine::Engine;
-use crate::engine::command::{Action, Outbox};
+use crate::engine::command::Outbox;
 use crate::engine::hold::names;
+use crate::engine::transfer::finish_upload;
 use crate::error::{IoError, ServerError};
 use crate::id::BufferId;
 use crate::message::{Body, Envelope, GraphCall};
@@ -61,9 +62,7 @@ impl Engine {
             Body::Resource { reply, .. } => reply.send(Err(error)),
             Body::Write { to, budget, .. } => {
                 self.buffers.fail(&to, error);
-                if budget > 0 {
-                    out.actions.push(Action::FinishUpload(budget));
-                }
+                finish_upload(budget, out);
             }
             other => unreachable!("{other:?} uses no memory"),
         }

@@ -288,7 +288,8 @@ impl Engine {
     }
 }
 
-fn finish_upload(budget: usize, out: &mut Outbox) {
+/// Gives back the places of an upload that is done with, if it took any.
+pub(super) fn finish_upload(budget: usize, out: &mut Outbox) {
     if budget > 0 {
         out.actions.push(Action::FinishUpload(budget));
     }
