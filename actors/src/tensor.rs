@@ -156,6 +156,19 @@ pub struct Rows {
     pub pitch: u64,
 }
 
+/// Some of many rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes from the start of the first of all to the start of the first of these.
+    pub from: u64,
+    /// Where these start among the dense bytes.
+    pub to: u64,
+    /// These.
+    pub rows: Rows,
+    /// These and all behind them.
+    pub left: Rows,
+}
+
 impl Rows {
     /// One run of `bytes`.
     pub const fn contiguous(bytes: u64) -> Self {
@@ -175,18 +188,21 @@ impl Rows {
         (self.count - 1).saturating_mul(self.pitch).saturating_add(self.bytes)
     }
 
-    /// The first rows, of about `bytes` together and at least one; then where the others start, and those. Rows
-    /// without padding between them are cut anywhere.
-    #[must_use]
-    pub fn split(self, bytes: u64) -> (Self, Option<(u64, Self)>) {
-        if self.count == 1 || self.pitch == self.bytes {
-            let all = self.dense_bytes();
-            let first = bytes.min(all);
-            return (Self::contiguous(first), (first < all).then(|| (first, Self::contiguous(all - first))));
-        }
-        let count = (bytes / self.bytes.max(1)).clamp(1, self.count.max(1));
-        let rest = (count < self.count).then(|| (count * self.pitch, Self { count: self.count - count, ..self }));
-        (Self { count, ..self }, rest)
+    /// The rows cut in pieces of about `bytes` each: of whole rows where there is padding between them, and anywhere
+    /// where there is none. No bytes are no pieces.
+    pub fn pieces(self, bytes: u64) -> impl Iterator<Item = Piece> {
+        let is_run = self.count == 1 || self.pitch == self.bytes;
+        // A run is as good as rows of one byte.
+        let units = if is_run { Self { count: self.dense_bytes(), bytes: 1, pitch: 1 } } else { self };
+        let count = if self.dense_bytes() == 0 { 0 } else { units.count };
+        let most = (bytes / units.bytes.max(1)).max(1);
+        let rows = move |count| if is_run { Self::contiguous(count) } else { Self { count, ..units } };
+        (0..count).step_by(usize::try_from(most).unwrap_or(usize::MAX)).map(move |first| Piece {
+            from: first * units.pitch,
+            to: first * units.bytes,
+            rows: rows(most.min(count - first)),
+            left: rows(count - first),
+        })
     }
 
     /// The rows of a tensor inside `available` bytes.
@@ -258,14 +274,14 @@ mod tests {
             let places = |rows: Rows, at: u64| {
                 (0..rows.count).flat_map(move |r| (0..rows.bytes).map(move |b| at + r * rows.pitch + b))
             };
-            let (mut found, mut at, mut left) = (Vec::new(), 0, Some(rows));
-            while let Some(rest) = left {
-                let (piece, behind) = rest.split(bytes);
-                prop_assert!(piece.dense_bytes() > 0);
-                prop_assert!(piece.dense_bytes() <= bytes || piece.count == 1);
-                found.extend(places(piece, at));
-                at += behind.map_or(0, |(offset, _)| offset);
-                left = behind.map(|(_, rows)| rows);
+            let mut found = Vec::new();
+            for piece in rows.pieces(bytes) {
+                prop_assert!(piece.rows.dense_bytes() > 0);
+                prop_assert!(piece.rows.dense_bytes() <= bytes || piece.rows.count == 1);
+                prop_assert_eq!(piece.to, found.len() as u64);
+                let left: Vec<u64> = places(piece.left, piece.from).collect();
+                prop_assert_eq!(&left[..], &places(rows, 0).collect::<Vec<_>>()[found.len()..]);
+                found.extend(places(piece.rows, piece.from));
             }
             prop_assert_eq!(found, places(rows, 0).collect::<Vec<_>>());
         }

@@ -9,7 +9,7 @@ use vkactor_actors::handle::{Allocation, Handle};
 use vkactor_actors::id::Holder;
 use vkactor_actors::message::{Body, BufferRange, Incoming};
 use vkactor_actors::reply::{Reply, reply};
-use vkactor_actors::tensor::{MemoryLayout, MemoryLayoutDescriptor, Rows, Shape};
+use vkactor_actors::tensor::{MemoryLayout, MemoryLayoutDescriptor, Piece, Rows, Shape};
 
 impl Client {
     /// A buffer of a copy of `slice`, which the caller's thread makes: straight into pinned memory where it is large,
@@ -264,7 +264,7 @@ impl Client {
     }
 
     /// As [`Client::upload`], for bytes that are the caller's.
-    fn upload_slice(&self, mut to: BufferRange, mut rows: Rows, mut slice: &[u8]) {
+    fn upload_slice(&self, to: BufferRange, rows: Rows, slice: &[u8]) {
         if slice.len() <= SLICE_BYTES_MAX {
             return self.upload(to, rows, Bytes::from(slice.to_vec()));
         }
@@ -272,18 +272,15 @@ impl Client {
             return;
         }
         let piece_bytes = (slice.len() as u64 / 4).min(PIECE_BYTES_MAX);
-        loop {
-            let (piece, rest) = rows.split(piece_bytes);
-            let (first, behind) = slice.split_at(piece.dense_bytes() as usize);
-            let filled = match self.borrow_pinned(vec![first.len() as u64]) {
-                Ok(lent) => lent.into_iter().map(|fill| fill.write(first)),
+        for Piece { from, to: start, rows, .. } in rows.pieces(piece_bytes) {
+            let to = BufferRange { offset: to.offset + from, size: to.size - from, ..to };
+            let bytes = &slice[start as usize..][..rows.dense_bytes() as usize];
+            let filled = match self.borrow_pinned(vec![bytes.len() as u64]) {
+                Ok(lent) => lent.into_iter().map(|fill| fill.write(bytes)),
                 Err(error) => return self.spoil(to, error),
             };
-            let budget = self.mailbox().admit_upload(first.len());
-            filled.for_each(|bytes| self.put(BufferRange { size: piece.extent(), ..to }, piece, bytes, budget));
-            let Some((offset, left)) = rest else { return };
-            to = BufferRange { offset: to.offset + offset, size: to.size - offset, ..to };
-            (rows, slice) = (left, behind);
+            let budget = self.mailbox().admit_upload(bytes.len());
+            filled.for_each(|bytes| self.put(BufferRange { size: rows.extent(), ..to }, rows, bytes, budget));
         }
     }
 

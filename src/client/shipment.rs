@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vkactor_actors::bytes::Bytes;
 use vkactor_actors::error::ServerError;
 use vkactor_actors::message::{Body, BufferRange, Incoming};
-use vkactor_actors::tensor::Rows;
+use vkactor_actors::tensor::{Piece, Rows};
 
 /// A chunk that was asked for.
 type Chunk = Pin<Box<dyn Future<Output = Result<Bytes, ServerError>> + Send>>;
@@ -79,37 +79,10 @@ async fn next(behind: Arc<Mutex<VecDeque<Chunk>>>) -> Result<Bytes, ServerError>
     bytes
 }
 
-/// One chunk of rows.
-#[derive(Debug, PartialEq, Eq)]
-struct Cut {
-    /// Where its first row starts, from the start of the first of all.
-    from: u64,
-    /// Its rows there.
-    rows: Rows,
-    /// Where it starts among the dense bytes.
-    to: u64,
-}
-
 /// Chunks of about equal size. Rows that are no larger than a chunk stay whole.
-fn cuts(rows: Rows) -> Vec<Cut> {
-    let total = rows.dense_bytes();
-    if total == 0 {
-        return Vec::new();
-    }
-    let chunk = total.div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_BYTES);
-    if rows.pitch == rows.bytes || rows.count == 1 {
-        let starts = (0..total).step_by(usize::try_from(chunk).unwrap_or(usize::MAX));
-        let cut = |at: u64| Cut { from: at, rows: Rows::contiguous(chunk.min(total - at)), to: at };
-        return starts.map(cut).collect();
-    }
-    let most = (chunk / rows.bytes).max(1);
-    let starts = (0..rows.count).step_by(usize::try_from(most).unwrap_or(usize::MAX));
-    let cut = |row: u64| Cut {
-        from: row * rows.pitch,
-        rows: Rows { count: most.min(rows.count - row), ..rows },
-        to: row * rows.bytes,
-    };
-    starts.map(cut).collect()
+fn cuts(rows: Rows) -> Vec<Piece> {
+    let chunk = rows.dense_bytes().div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_BYTES);
+    rows.pieces(chunk).collect()
 }
 
 /// Small enough that both buses are busy for most of a transfer, large enough that what a chunk costs beside its bytes
@@ -123,7 +96,7 @@ mod tests {
     use super::*;
 
     /// The bytes that cuts take, as places in the source, in the order of the dense bytes.
-    fn places(cuts: &[Cut]) -> Vec<u64> {
+    fn places(cuts: &[Piece]) -> Vec<u64> {
         let mut places = Vec::new();
         for cut in cuts {
             assert_eq!(cut.to, places.len() as u64);
